@@ -1,0 +1,45 @@
+"""Deep reinforcement learning on Atari and anything with the Gymnasium interface.
+
+Names are loaded when they are first used, so that ``import retrograd`` and ``retrograd --help`` stay quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "DQN": "api",
+    "Learner": "api",
+    "RandomPlayer": "api",
+    "evaluate_checkpoint": "api",
+    "train": "api",
+    "BaseAgent": "agents",
+    "BaseWrapper": "envs.wrappers",
+    "ConfigManager": "config",
+    "EnvironmentFactory": "envs.factory",
+    "EpisodeBuffer": "replay",
+    "FrameStack": "envs.wrappers",
+    "Logger": "tracking.logger",
+    "MetricsTracker": "tracking.metrics",
+    "NormalizeObservations": "envs.wrappers",
+    "NormalizeRewards": "envs.wrappers",
+    "Plotter": "experiments.plots",
+    "QNetwork": "networks",
+    "ReplayBuffer": "replay",
+    "Trainer": "training.trainer",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604 - every name is a string
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'retrograd' has no attribute {name!r}")
+    return getattr(import_module(f"retrograd.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_PUBLIC]

@@ -1,0 +1,1 @@
+"""Words and pure maths that every room shares; imports nothing of ours."""

@@ -1,0 +1,46 @@
+"""Schedules: step → value, stateless, so that resuming one needs only the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Schedule(Protocol):
+    def __call__(self, step: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: float
+
+    def __call__(self, step: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``start`` until ``begin_steps``, then a straight line to ``end`` over ``decay_steps``."""
+
+    start: float
+    end: float
+    decay_steps: int
+    begin_steps: int = 0
+
+    def __call__(self, step: int) -> float:
+        if self.decay_steps <= 0:
+            return self.end if step >= self.begin_steps else self.start
+        fraction = min(max((step - self.begin_steps) / self.decay_steps, 0.0), 1.0)
+        return self.start + fraction * (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """``value`` for the first ``warmup_steps``, then what ``after`` says."""
+
+    value: float
+    warmup_steps: int
+    after: Schedule
+
+    def __call__(self, step: int) -> float:
+        return self.value if step < self.warmup_steps else self.after(step)
