@@ -1,0 +1,277 @@
+"""Composing, checking and saving a run's config; below ``build.py`` nobody sees it.
+
+Groups are chosen (``env=breakout``), then single keys are set (``preset.lr=0.001``). The result is
+resolved, checked against ``schema.py`` and frozen; the run folder keeps it as ``.hydra/config.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from retrograd import schema
+from retrograd.core.errors import UsageError, suggest
+
+SHIPPED = Path(__file__).parent / "configs"
+TRACKS: dict[str, dict[str, str]] = {
+    "A": {"agent": "dqn", "preset": "paper", "replay": "uniform", "env_protocol": "paper_v4"},
+    "B": {"agent": "modern", "preset": "modern", "replay": "prioritized", "env_protocol": "modern_v5_sticky"},
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A resolved, checked, read-only config: ``config["agent"]["gamma"]``."""
+
+    values: Mapping[str, Any]
+    notes: tuple[str, ...] = field(default=())  # what should be said aloud before the run
+
+    def __getitem__(self, group: str) -> Any:
+        return self.values[group]
+
+    def to_yaml(self) -> str:
+        return OmegaConf.to_yaml(OmegaConf.create(_thaw(self.values)))
+
+    def with_values(self, changes: Mapping[str, Any]) -> Config:
+        """Another config with some dotted keys changed, checked again."""
+        values = _thaw(self.values)
+        for key, value in changes.items():
+            *groups, last = key.split(".")
+            place: Any = values
+            for group in groups:
+                place = place.get(group) if isinstance(place, dict) else None
+            if not isinstance(place, dict) or last not in place:
+                raise UsageError(f"unknown key {key}.{_suggest_key(key, _flatten(OmegaConf.create(values)))}")
+            place[last] = value
+        return _finish(values)
+
+
+class ConfigManager:
+    """Composes configs from the shipped groups and a ``configs/`` folder of the user's, searched first."""
+
+    def __init__(self, user_folder: str | Path | None = "configs") -> None:
+        folder = Path(user_folder).resolve() if user_folder else None
+        self.folder = folder if folder and (folder.is_dir() and folder != SHIPPED) else None
+
+    def compose(self, overrides: Sequence[str] = (), config_file: str | Path | None = None) -> Config:
+        """Groups, then the file, then single keys; every mistake is a UsageError."""
+        parsed = [self._parse(text) for text in overrides]
+        groups = set(self.groups())
+        choices = [override for override in parsed if override.key_or_group in groups]
+        settings = [override for override in parsed if override.key_or_group not in groups]
+        content = self._read(config_file) if config_file else {}
+        chosen_in_file = {key: str(value) for key, value in content.items() if key in groups and isinstance(value, str)}
+        chosen = {**chosen_in_file, **{str(choice.key_or_group): str(choice.value()) for choice in choices}}
+        composed = self._compose_groups(chosen)
+        for key, value in content.items():
+            if key not in chosen_in_file and key != "track":
+                self._set(composed, key, value, origin=f"{config_file}: ")
+        for override in settings:
+            self._set(composed, str(override.key_or_group), override.value(), origin="")
+        return _finish(self._resolve(composed))
+
+    def groups(self) -> list[str]:
+        folders = [SHIPPED, *([self.folder] if self.folder else [])]
+        return sorted({path.name for folder in folders for path in folder.iterdir() if path.is_dir()})
+
+    def options(self, group: str) -> list[str]:
+        folders = [SHIPPED, *([self.folder] if self.folder else [])]
+        return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+
+    def _compose_groups(self, chosen: Mapping[str, str]) -> DictConfig:
+        overrides = []
+        for group, option in chosen.items():
+            if option in self.options(group):
+                overrides.append(f"{group}={option}")
+            elif group == "env":
+                name, game_id = _find_environment(option)
+                overrides += ["env=any", f"env.name='{name}'", f"env.game_id='{game_id}'"]
+            else:
+                known = self.options(group)
+                raise UsageError(f"{group}={option} is not known; there are {', '.join(known)}.{suggest(option, known)}")
+        GlobalHydra.instance().clear()
+        primary = self.folder if self.folder and (self.folder / "config.yaml").exists() else SHIPPED
+        search = [f"file://{folder}" for folder in (self.folder, SHIPPED) if folder and folder != primary]
+        try:
+            with initialize_config_dir(str(primary), version_base="1.3"):
+                path = f"hydra.searchpath=[{','.join(search)}]"
+                return compose("config", overrides=[*([path] if search else []), *overrides])
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UsageError(f"the config cannot be composed: {error}") from error
+
+    @staticmethod
+    def _parse(text: str) -> Override:
+        try:
+            override: Override = OverridesParser.create().parse_overrides([text])[0]
+        except HydraException as error:
+            raise UsageError(f"{text!r} is not an override; write key=value, e.g. env=breakout preset.lr=0.001") from error
+        if override.is_delete() or override.is_sweep_override():
+            raise UsageError(f"{text!r}: one run takes one value a key, written key=value")
+        return override
+
+    @staticmethod
+    def _read(path: str | Path) -> dict[str, Any]:
+        try:
+            content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        except (OSError, ValueError, OmegaConfBaseException) as error:
+            raise UsageError(f"--config {path} cannot be read: {error}") from error
+        except Exception as error:  # the YAML library has no common base with the errors above
+            raise UsageError(f"--config {path} is not YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise UsageError(f"--config {path} must hold keys and values, not {type(content).__name__}")
+        return {str(key): value for key, value in content.items()}
+
+    @staticmethod
+    def _set(composed: DictConfig, key: str, value: Any, origin: str) -> None:
+        if OmegaConf.select(composed, key, default=_ABSENT, throw_on_missing=False) is _ABSENT:
+            raise UsageError(f"{origin}unknown key {key}.{_suggest_key(key, _flatten(composed))}")
+        current = OmegaConf.select(composed, key, throw_on_resolution_failure=False)
+        if isinstance(current, DictConfig) != isinstance(value, dict):
+            raise UsageError(f"{origin}{key}={value!r} must be {'a group of keys' if isinstance(current, DictConfig) else 'one value'}")
+        if isinstance(value, dict):
+            for inner, inner_value in value.items():
+                ConfigManager._set(composed, f"{key}.{inner}", inner_value, origin)
+            return
+        OmegaConf.set_struct(composed, False)
+        OmegaConf.update(composed, key, value)
+
+    @staticmethod
+    def _resolve(composed: DictConfig) -> dict[str, Any]:
+        try:
+            values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        except OmegaConfBaseException as error:
+            raise UsageError(f"the config cannot be resolved: {error}") from error
+        assert isinstance(values, dict)
+        return {str(key): value for key, value in values.items()}
+
+
+_ABSENT = object()
+
+
+def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """``["eval.epsilon=0.01"]`` → ``{"eval.epsilon": 0.01}``."""
+    parsed = [ConfigManager._parse(text) for text in overrides]
+    return {str(override.key_or_group): override.value() for override in parsed}
+
+
+def from_saved(content: Mapping[str, Any]) -> Config:
+    """The config a run folder or a checkpoint holds."""
+    return _finish(_thaw(content))
+
+
+def _finish(values: dict[str, Any]) -> Config:
+    track, notes = _track(values)
+    values["track"] = track
+    schema.check(values)
+    _check_together(values)
+    return Config(_freeze(values), notes)
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    """Keys that are fine alone and impossible together."""
+    agent, replay, preset = values["agent"], values["replay"], values["preset"]
+    problems = []
+    if agent["kind"] == "value":
+        capacity = replay["capacity"]
+        if agent["batch_size"] > capacity:
+            problems.append(f"agent.batch_size={agent['batch_size']} must not exceed replay.capacity={capacity}")
+        if agent["replay_start_size"] > capacity:
+            problems.append(f"agent.replay_start_size={agent['replay_start_size']} must not exceed replay.capacity={capacity}")
+        if capacity < 2 * values["training"]["num_envs"] * (agent["frame_stack"] + 2):
+            problems.append(f"replay.capacity={capacity} is too small for training.num_envs={values['training']['num_envs']}")
+    if preset["epsilon_end"] > preset["epsilon_start"]:
+        problems.append(f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}")
+    if replay["beta_start"] > replay["beta_end"]:
+        problems.append(f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}")
+    for tracker in ("wandb", "mlflow", "tensorboard"):
+        if values[tracker]["enabled"]:
+            problems.append(f"{tracker}.enabled=true: this tracker is not part of this version; the CSV files are always written")
+    if values["run_name"] is not None and not re.fullmatch(r"[\w][\w.+-]*", values["run_name"]):
+        problems.append(f"run_name={values['run_name']!r} must be letters, digits and . _ + - and name one folder")
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", values["hardware"]["device"]):
+        problems.append(f"hardware.device={values['hardware']['device']!r} must be auto, cpu, mps, cuda or cuda:N")
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def _track(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """A or B when the four groups are exactly the track's, else custom and what differs."""
+    nearest, fewest = "A", None
+    for track, choices in TRACKS.items():
+        differences = []
+        for group, option in choices.items():
+            shipped = _shipped_group(group, option)
+            actual = values.get(group)
+            actual = actual if isinstance(actual, Mapping) else {}
+            differences += [
+                f"{group}.{key}={actual.get(key)!r}"
+                for key in sorted({*shipped, *actual})
+                if not str(shipped.get(key)).startswith("${") and shipped.get(key) != actual.get(key)
+            ]
+        if not differences:
+            return track, ()
+        if fewest is None or len(differences) < len(fewest):
+            nearest, fewest = track, differences
+    assert fewest is not None
+    listed = ", ".join(fewest[:6]) + (f" and {len(fewest) - 6} more" if len(fewest) > 6 else "")
+    return "custom", (f"This is a mixture, recorded as track=custom; it differs from track {nearest} in {listed}.",)
+
+
+def _shipped_group(group: str, option: str) -> dict[str, Any]:
+    """One shipped group file with the files it builds on, interpolations left as text."""
+    content = OmegaConf.to_container(OmegaConf.load(SHIPPED / group / f"{option}.yaml"), resolve=False)
+    assert isinstance(content, dict)
+    merged: dict[str, Any] = {}
+    for base in content.pop("defaults", []):
+        merged |= _shipped_group(group, base)
+    return merged | {str(key): value for key, value in content.items()}
+
+
+def _find_environment(option: str) -> tuple[str, str]:
+    """``env=ms_pacman`` and ``env=LunarLander-v3`` need no file of their own."""
+    from retrograd.envs.names import find_environment
+
+    return find_environment(option)
+
+
+def _flatten(config: DictConfig) -> list[str]:
+    keys: list[str] = []
+    for name in config:
+        value = config._get_node(name)
+        keys.append(str(name))
+        if isinstance(value, DictConfig):
+            keys += [f"{name}.{key}" for key in _flatten(value)]
+    return keys
+
+
+def _suggest_key(key: str, known: list[str]) -> str:
+    """Near misses of the whole key, and of its last word in any group."""
+    last = key.rsplit(".", 1)[-1]
+    same_word = [name for name in known if name.rsplit(".", 1)[-1] == last]
+    if same_word:
+        return f" Did you mean {' or '.join(repr(name) for name in same_word[:3])}?"
+    return suggest(key, known) or suggest(last, known)
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({str(key): _freeze(inner) for key, inner in value.items()})
+    return tuple(_freeze(inner) for inner in value) if isinstance(value, list | tuple) else value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _thaw(inner) for key, inner in value.items()}
+    return [_thaw(inner) for inner in value] if isinstance(value, list | tuple) else value

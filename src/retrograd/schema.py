@@ -1,0 +1,220 @@
+"""What every config key may hold: type, range and choices, checked before anything starts.
+
+Defaults live in the YAML files alone; this table only says what is possible. Keys of the agent
+group depend on ``agent.kind``: each kind lists its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from retrograd.core.errors import UsageError, suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One key: ``kind`` is int, float, bool, str or list."""
+
+    kind: type
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+    above: bool = False  # the low end itself is not allowed
+
+    def problem(self, value: Any) -> str | None:
+        """Why the value is impossible, or None."""
+        if value is None:
+            return None if self.optional else f"must be {self.allowed()}, not null"
+        if not self._typed(value):
+            return f"must be {self.allowed()}"
+        if self.choices and value not in self.choices:
+            return f"must be {self.allowed()}.{suggest(str(value), map(str, self.choices))}"
+        if self.kind in (int, float):
+            number = float(value)
+            too_low = self.low is not None and (number < self.low or (self.above and number == self.low))
+            if not math.isfinite(number) or too_low or (self.high is not None and number > self.high):
+                return f"must be {self.allowed()}"
+        return None
+
+    def _typed(self, value: Any) -> bool:
+        if isinstance(value, bool):
+            return self.kind is bool
+        if self.kind is float:
+            return isinstance(value, int | float)
+        return isinstance(value, self.kind)
+
+    def allowed(self) -> str:
+        """The allowed values, in words."""
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list"}[self.kind]
+        if self.choices:
+            words = "one of " + ", ".join(map(str, self.choices))
+        elif self.low is not None and self.high is not None:
+            words += f" {'above' if self.above else 'from'} {self.low:g} {'and up ' if self.above else ''}to {self.high:g}"
+        elif self.low is not None:
+            words += f" {'above' if self.above else 'of at least'} {self.low:g}"
+        return words + (" or null" if self.optional else "")
+
+
+def _int(low: float, high: float | None = None, *, optional: bool = False) -> Rule:
+    return Rule(int, low, high, optional=optional)
+
+
+def _number(low: float, high: float | None = None, *, above: bool = False, optional: bool = False) -> Rule:
+    return Rule(float, low, high, above=above, optional=optional)
+
+
+def _choice(*choices: Any, optional: bool = False) -> Rule:
+    return Rule(str, choices=choices, optional=optional)
+
+
+_BOOL = Rule(bool)
+_TEXT = Rule(str)
+_NAME = Rule(str, optional=True)
+_UNIT = _number(0, 1)
+_POSITIVE = _number(0, above=True)
+
+_EVERY_AGENT = {"kind": _TEXT, "name": _TEXT, "gamma": _UNIT, "frame_stack": _int(1, 4)}
+
+AGENTS: dict[str, dict[str, Rule]] = {
+    "value": {
+        **_EVERY_AGENT,
+        "network": _choice("nature", "dueling"),
+        "double": _BOOL,
+        "update_frequency": _int(1),
+        "target_update_freq": _int(1),
+        "replay_start_size": _int(1),
+        "batch_size": _int(1),
+        "max_grad_norm": _number(0, above=True, optional=True),
+    },
+    "random": _EVERY_AGENT,
+    "constant": {**_EVERY_AGENT, "action": _int(0)},
+}
+
+_TRACKER = {
+    "enabled": _BOOL,
+    "project": _TEXT,
+    "entity": _NAME,
+    "run_name": _NAME,
+    "tags": Rule(list),
+}
+
+GROUPS: dict[str, dict[str, Rule]] = {
+    "preset": {
+        "optimizer": _choice("deepmind_rmsprop", "adam", "torch_rmsprop"),
+        "lr": _POSITIVE,
+        "rmsprop_decay": _UNIT,
+        "rmsprop_momentum": _UNIT,
+        "rmsprop_eps": _POSITIVE,
+        "adam_eps": _POSITIVE,
+        "loss": _choice("huber", "squared"),
+        "loss_reduction": _choice("sum", "mean"),
+        "epsilon_start": _UNIT,
+        "epsilon_end": _UNIT,
+        "epsilon_decay_frames": _int(0),
+        "reward_clip": _BOOL,
+    },
+    "replay": {
+        "capacity": _int(1),
+        "prioritized": _BOOL,
+        "alpha": _UNIT,
+        "beta_start": _UNIT,
+        "beta_end": _UNIT,
+        "beta_decay_frames": _int(1),
+        "priority_eps": _POSITIVE,
+        "storage": _choice("raw", "compressed"),
+    },
+    "env": {"name": _TEXT, "game_id": _TEXT},
+    "env_protocol": {
+        "name": _TEXT,
+        "repeat_action_probability": _UNIT,
+        "frameskip": _int(1, 1),
+        "action_repeat": _int(1, 4),
+        "full_action_space": _BOOL,
+        "noop_max": _int(0),
+        "fire_reset": _BOOL,
+        "screen_size": _int(36, 160),
+        "terminal_on_life_loss_train": _BOOL,
+        "terminal_on_life_loss_eval": _BOOL,
+        "max_episode_frames": _int(1),
+        "eval_max_episode_frames": _int(1),
+    },
+    "training": {
+        "total_env_frames": _int(1),
+        "total_episodes": _int(1, optional=True),
+        "max_episode_steps": _int(1, optional=True),
+        "num_envs": _int(1, 1024),
+        "warmup_random_steps": _int(0),
+        "log_every_steps": _int(1),
+        "light_eval_every_frames": _int(1, optional=True),
+        "full_eval_every_frames": _int(1, optional=True),
+        "eval_every_episodes": _int(1, optional=True),
+        "checkpoint_every_episodes": _int(1, optional=True),
+    },
+    "eval": {
+        "light_episodes": _int(1),
+        "full_episodes": _int(1),
+        "epsilon": _UNIT,
+        "record_video": _BOOL,
+        "num_envs": _int(1, 1024),
+    },
+    "hardware": {
+        "device": _TEXT,
+        "pin_memory": _BOOL,
+        "channels_last": _BOOL,
+        "fused_optimizer": _BOOL,
+        "torch_threads": _int(1, optional=True),
+        "env_threads": _int(1, optional=True),
+        "backend": _choice("auto", "native", "gymnasium"),
+        "workers": _BOOL,
+        "memory_fraction": _number(0, 1, above=True),
+    },
+    "wandb": _TRACKER,
+    "mlflow": _TRACKER,
+    "tensorboard": _TRACKER,
+}
+
+TOP = {"seed": _int(0, 2**31 - 1), "output_dir": _TEXT, "run_name": _NAME, "track": _choice("A", "B", "custom")}
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raise a UsageError that lists every key that is unknown, missing, ill-typed or out of range."""
+    problems = list(_problems(config))
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def _problems(config: Mapping[str, Any]) -> Iterator[str]:
+    agent = config.get("agent")
+    kind = agent.get("kind") if isinstance(agent, Mapping) else None
+    if kind not in AGENTS:
+        yield f"agent.kind={kind!r} must be one of {', '.join(AGENTS)}.{suggest(str(kind), AGENTS)}"
+        return
+    groups = {**GROUPS, "agent": AGENTS[str(kind)]}
+    for key in config:
+        if key not in groups and key not in TOP:
+            yield f"unknown key {key!r}.{suggest(key, [*groups, *TOP])}"
+    for key, rule in TOP.items():
+        yield from _explain(key, rule, config.get(key))
+    for group, rules in groups.items():
+        values = config.get(group)
+        if not isinstance(values, Mapping):
+            yield f"{group} must be a group of keys, not {values!r}"
+            continue
+        for key in values:
+            if key not in rules:
+                yield f"unknown key {group}.{key}.{suggest(str(key), rules)}"
+        for key, rule in rules.items():
+            if key not in values:
+                yield f"missing key {group}.{key}: {rule.allowed()}"
+            else:
+                yield from _explain(f"{group}.{key}", rule, values[key])
+
+
+def _explain(key: str, rule: Rule, value: Any) -> Iterator[str]:
+    problem = rule.problem(value)
+    if problem:
+        yield f"{key}={value!r} {problem}"
