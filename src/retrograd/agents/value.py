@@ -1,0 +1,133 @@
+"""The value-based agent: everything around a Q loss that all of them share.
+
+A value-based algorithm *is* its loss and its head. This file adds what never changes: acting with an
+explorer, importance weights, gradient norm, the finite gate, the optimizer and the target network.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from retrograd.core.errors import FailureGate
+from retrograd.core.protocols import Agent
+from retrograd.core.types import Array, Decision, Obs, Transitions, Update
+from retrograd.networks.q_network import QNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class QLossOut:
+    """What a Q loss returns."""
+
+    per_sample: Tensor  # [B] not yet weighted
+    priority: Tensor  # [B] how surprising each sample was
+    q: Tensor  # [B, A] values of the batch's states, for the logs
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+
+
+class QLoss(Protocol):
+    """Pure: owns no network, no optimizer, no counter."""
+
+    def __call__(self, online: QNetwork, target: QNetwork, batch: Transitions, /) -> QLossOut: ...
+
+
+class Explorer(Protocol):
+    def choose(self, greedy: Any, num_envs: int, *, step: int) -> Array: ...
+
+
+class ValueAgent(Agent):
+    """DQN and everything that is DQN with another loss, head, layer, sampler or reader."""
+
+    def __init__(
+        self,
+        network: QNetwork,
+        loss: QLoss,
+        optimizer: torch.optim.Optimizer,
+        *,
+        explorer: Explorer,
+        eval_explorer: Explorer,
+        target_update_updates: int,
+        max_grad_norm: float | None,
+        loss_reduction: str,
+    ) -> None:
+        self.online = network
+        self.target = copy.deepcopy(network).requires_grad_(False)
+        self.loss = loss
+        self.optimizer = optimizer
+        self.explorer = explorer
+        self.eval_explorer = eval_explorer
+        self.target_update_updates = target_update_updates
+        self.max_grad_norm = max_grad_norm
+        self.loss_reduction = loss_reduction
+        self.updates = 0
+        self.device = next(network.parameters()).device
+        self._params = list(network.parameters())
+        self.parts = {"online": network, "target": self.target, "optimizer": optimizer, "counters": _Counters(self)}
+
+    def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
+        explorer = self.explorer if explore else self.eval_explorer
+        num_envs = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+        return Decision(explorer.choose(lambda: self.greedy(obs), num_envs, step=step))
+
+    @torch.no_grad()
+    def greedy(self, obs: Obs) -> Array:
+        """The best action of each row [N]."""
+        return self.online.get_q_values(self._to_device(obs)).argmax(1).cpu().numpy()
+
+    def update(self, batch: Transitions, *, step: int) -> Update:
+        out = self.loss(self.online, self.target, batch)
+        weighted = out.per_sample * batch.weight
+        loss = weighted.sum() if self.loss_reduction == "sum" else weighted.mean()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        grad_norm = torch.nn.utils.get_total_norm([param.grad for param in self._params if param.grad is not None])
+        mean_q, max_q = out.q.mean(), out.q.amax()
+        _require_finite(step, loss=loss, q=max_q, gradient=grad_norm)
+        if self.max_grad_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
+        self.optimizer.step()
+        self.updates += 1
+        if self.updates % self.target_update_updates == 0:
+            self.sync_target()
+        metrics = {"loss": out.per_sample.detach().mean(), "mean_q": mean_q, "max_q": max_q, "grad_norm": grad_norm}
+        return Update({**metrics, **out.metrics}, out.priority)
+
+    @torch.no_grad()
+    def sync_target(self) -> None:
+        """Copy the online network into the target network."""
+        for target, online in zip(self.target.state_dict().values(), self.online.state_dict().values(), strict=True):
+            target.copy_(online)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        epsilon = getattr(self.explorer, "epsilon", None)
+        return {"epsilon": float(epsilon(step))} if epsilon is not None else {}
+
+    def _to_device(self, obs: Obs) -> Any:
+        if isinstance(obs, dict):
+            return {name: torch.from_numpy(array).to(self.device) for name, array in obs.items()}
+        return torch.from_numpy(obs).to(self.device)
+
+
+class _Counters:
+    """The agent's counters as a part of the checkpoint."""
+
+    def __init__(self, agent: ValueAgent) -> None:
+        self._agent = agent
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self._agent.updates}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self._agent.updates = int(state["updates"])
+
+
+def _require_finite(step: int, **values: Tensor) -> None:
+    """Stop before the optimizer spreads a NaN; one comparison for all values."""
+    if torch.isfinite(torch.stack([value.detach() for value in values.values()])).all():
+        return
+    name, value = next((name, value) for name, value in values.items() if not torch.isfinite(value))
+    raise FailureGate(f"Failure gate triggered: non-finite {name} ({float(value)}) at step {step}")
