@@ -1,0 +1,150 @@
+"""The replay: storage × sampler × reader, three parts that do not know each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from retrograd.core.errors import FailureGate, UsageError
+from retrograd.core.types import Array, Step
+from retrograd.replay.ring import STEP, Change, Ring
+from retrograd.replay.rng_state import load_rng_state, rng_state
+from retrograd.replay.staging import Staging
+from retrograd.replay.starts import Starts
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+Batch = TypeVar("Batch", covariant=True)
+
+
+class Sampler(Protocol):
+    """Chooses among the valid starts."""
+
+    def attach(self, num_slots: int) -> None: ...
+    def insert(self, slot: Array) -> None: ...
+    def remove(self, slot: Array) -> None: ...
+    def draw(
+        self, starts: Starts, used: Array, count: int, *, step: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]: ...
+    def update(self, slot: Array, priority: Array) -> None: ...
+    def diagnostics(self) -> dict[str, float]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+    def check_valid(self, starts: Starts) -> None: ...
+
+
+class Reader(Protocol[Batch]):
+    """Decides which steps start a sample, and makes the batch."""
+
+    def attach(self, ring: Ring) -> None: ...
+    def follow(self, ring: Ring, change: Change) -> Array: ...
+    def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Batch: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+
+
+class Replay(Generic[Batch]):
+    """What the loops talk to. All randomness comes from ``rng``."""
+
+    def __init__(
+        self,
+        storage: Ring,
+        sampler: Sampler,
+        reader: Reader[Batch],
+        rng: np.random.Generator,
+        device: str | device = "cpu",
+    ) -> None:
+        self.storage, self.sampler, self.reader, self.rng = storage, sampler, reader, rng
+        self.starts = Starts(storage.num_slots)
+        reader.attach(storage)
+        sampler.attach(storage.num_slots)
+        self._stage = Staging(device)
+        self._age_steps = 0.0
+
+    def add(self, step: Step) -> None:
+        """Remember one step of every row; a one-step transition can be sampled at once."""
+        change = self.storage.add(step)
+        closed = self.starts.close(self.storage, change)
+        if len(closed):
+            self.sampler.remove(closed)
+        opened = self.reader.follow(self.storage, change)
+        if len(opened):
+            self.starts.open(opened)
+            self.sampler.insert(opened)
+
+    def sample(self, batch_size: int, *, step: int) -> Batch:
+        """A batch on the device. ``step`` drives the sampler's schedules."""
+        if batch_size < 1:
+            raise UsageError(f"batch_size is {batch_size}: must be at least 1")
+        if self.starts.count == 0:
+            raise UsageError("the replay holds no complete transition yet: add steps before sampling")
+        ring = self.storage
+        used = np.minimum(ring.written, ring.slots_per_row)
+        slot, weight = self.sampler.draw(self.starts, used, batch_size, step=step, rng=self.rng)
+        row, position = ring.locate(slot)
+        self._age_steps = float((ring.head[row] - position).mean())
+        return self.reader.read(ring, row, position, weight, position * ring.num_envs + row, self._stage)
+
+    def update(self, index: Array, priority: Tensor) -> None:
+        """New priorities of sampled transitions; those overwritten since are ignored."""
+        values = np.abs(priority.detach().cpu().numpy().astype(np.float64))
+        if values.shape != index.shape:
+            raise UsageError(f"priority has the shape {values.shape}: must be that of index, {index.shape}")
+        if not np.isfinite(values).all():
+            raise FailureGate(f"a replay priority is not finite: {values[~np.isfinite(values)][0]}")
+        ring = self.storage
+        row, position = index % ring.num_envs, index // ring.num_envs
+        slot = ring.slot(row, position)
+        current = self.starts.valid[slot] & (position >= ring.oldest()[row])
+        self.sampler.update(slot[current], values[current])
+
+    def __len__(self) -> int:
+        """Transitions that can be sampled now."""
+        return self.starts.count
+
+    def diagnostics(self) -> dict[str, float]:
+        """Figures for the log: fill, age of the last batch, priorities, effective sample size, bytes."""
+        ring = self.storage
+        figures = {
+            "fill": len(self) / ring.capacity,
+            "age_steps": self._age_steps,
+            "bytes": float(ring.frame_bytes() + ring.field_bytes()),
+        }
+        return figures | self.sampler.diagnostics()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"storage": self.storage.state_dict()} | self.light_state()
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self.storage.load_state_dict(state["storage"])
+        self.load_light_state(state)
+
+    def light_state(self) -> dict[str, Any]:
+        """Everything but the stored steps: small enough to be written whole every time."""
+        return {
+            "starts": self.starts.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "reader": self.reader.state_dict(),
+            "rng": rng_state(self.rng),
+        }
+
+    def load_light_state(self, state: dict[str, Any]) -> None:
+        self.starts.load_state_dict(state["starts"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.reader.load_state_dict(state["reader"])
+        load_rng_state(self.rng, state["rng"])
+
+    def check_valid(self) -> None:
+        """Raise AssertionError where a part contradicts itself or another."""
+        self.storage.check_valid()
+        self.starts.check_valid()
+        self.sampler.check_valid(self.starts)
+        slot = np.flatnonzero(self.starts.valid)
+        row, position = self.storage.locate(slot)
+        assert (self.storage.flags[slot] & STEP).all(), "a start is not a step"
+        assert (self.storage.first_of_stack(row, position) >= self.storage.oldest()[row]).all(), "a stack lost a frame"
+
+
+ReplayBuffer = Replay

@@ -1,0 +1,176 @@
+"""Rollouts for policy gradients: T steps of N rows, with generalized advantages (arXiv:1506.02438).
+
+δ_t = r_t + γ V(s_{t+1}) (1 - terminated_t) - V(s_t);  A_t = δ_t + γ λ A_{t+1}, cut after a step that ended a life, a
+game or the watching of it. At a time limit V(s_{t+1}) is that of the true successor, never of the reset observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core.errors import UsageError
+from retrograd.core.types import Array, Obs, Step
+from retrograd.replay.ring import ONLY, obs_arrays
+from retrograd.replay.staging import Staging
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+ValueOf = Callable[[Obs], Array]  # [K, ...] -> [K]
+NEEDED = ("value", "log_prob")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A batch for a policy-gradient learner; every field has the same leading dimensions, [T, N] or [B]."""
+
+    obs: Tensor | dict[str, Tensor]
+    action: Tensor
+    reward: Tensor
+    log_prob: Tensor
+    value: Tensor
+    advantage: Tensor
+    returns: Tensor  # advantage + value
+    extras: dict[str, Tensor]
+
+    def select(self, pick: Callable[[Tensor], Tensor]) -> Rollout:
+        """The rollout with ``pick`` applied to every tensor."""
+        obs = {k: pick(t) for k, t in self.obs.items()} if isinstance(self.obs, dict) else pick(self.obs)
+        names = ("action", "reward", "log_prob", "value", "advantage", "returns")
+        fields: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
+        return replace(self, obs=obs, extras={k: pick(t) for k, t in self.extras.items()}, **fields)
+
+    def minibatches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Rollout]:
+        """All steps once, shuffled, in batches [B]; the last one is smaller where they do not divide evenly."""
+        if batch_size < 1:
+            raise UsageError(f"batch_size is {batch_size}: must be at least 1")
+        import torch
+
+        flat = self.select(lambda tensor: tensor.flatten(0, 1))
+        order = torch.from_numpy(rng.permutation(len(flat.reward))).to(flat.reward.device)
+        for begin in range(0, len(order), batch_size):
+            chosen = order[begin : begin + batch_size]
+            yield flat.select(lambda tensor, chosen=chosen: tensor[chosen])  # type: ignore[misc]
+
+
+def gae(
+    reward: Array, value: Array, next_value: Array, terminated: Array, cut: Array, *, gamma: float, gae_lambda: float
+) -> Array:
+    """Advantages [T, N]; ``next_value`` [T, N] is of each step's true successor, ``cut`` says where no sum goes on."""
+    delta = reward + gamma * next_value * ~terminated - value
+    advantage = np.empty_like(delta)
+    carried = np.zeros_like(delta[0])
+    for t in range(len(delta) - 1, -1, -1):
+        carried = delta[t] + gamma * gae_lambda * ~cut[t] * carried
+        advantage[t] = carried
+    return advantage
+
+
+class RolloutBuffer:
+    """Takes ``num_steps`` steps that remember ``value`` and ``log_prob``, then gives one rollout."""
+
+    def __init__(
+        self,
+        num_steps: int,
+        num_envs: int,
+        *,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        device: str | device = "cpu",
+    ) -> None:
+        if num_steps < 1 or num_envs < 1:
+            raise UsageError(f"num_steps is {num_steps} and num_envs {num_envs}: both must be at least 1")
+        for name, number in (("gamma", gamma), ("gae_lambda", gae_lambda)):
+            if not 0.0 <= number <= 1.0:
+                raise UsageError(f"{name} is {number}: must be between 0 and 1")
+        self.num_steps, self.num_envs, self.gamma, self.gae_lambda = num_steps, num_envs, gamma, gae_lambda
+        self._stage = Staging(device)
+        self._fields: dict[str, Array] = {}
+        self._count = 0
+        # (t, rows, observations) whose value no later step remembers: time limits and the rollout's edge
+        self.successors: list[tuple[int, Array, Obs]] = []
+
+    @property
+    def full(self) -> bool:
+        return self._count == self.num_steps
+
+    def __len__(self) -> int:
+        """Steps taken since the last rollout."""
+        return self._count
+
+    def add(self, step: Step) -> None:
+        """Remember one step of every row."""
+        if self.full:
+            raise UsageError(f"the rollout already has its {self.num_steps} steps: finish it first")
+        missing = [name for name in NEEDED if name not in step.extras]
+        if missing:
+            raise UsageError(f"extras lack {missing[0]!r}: a rollout needs {', '.join(NEEDED)} of every step")
+        if len(step.reward) != self.num_envs:
+            raise UsageError(f"the step has {len(step.reward)} rows: must be {self.num_envs}")
+        arrays = {f"obs.{key}": array for key, array in obs_arrays(step.obs).items()}
+        arrays |= {f"extras.{name}": np.asarray(array) for name, array in step.extras.items()}
+        cut = np.asarray(step.terminated | step.truncated | step.reset, bool)
+        arrays |= {"action": step.action, "reward": np.asarray(step.reward, np.float32)}
+        arrays |= {"terminated": np.asarray(step.terminated, bool), "cut": cut}
+        for name, array in arrays.items():
+            if name not in self._fields:
+                self._fields[name] = np.empty((self.num_steps, *array.shape), array.dtype)
+            self._fields[name][self._count] = array
+        self._remember_successors(step, cut & ~arrays["terminated"])
+        self._count += 1
+
+    def _remember_successors(self, step: Step, stopped: Array) -> None:
+        row = np.arange(self.num_envs) if self._count == self.num_steps - 1 else np.flatnonzero(stopped)
+        if len(row):
+            parts = {key: array[row].copy() for key, array in obs_arrays(step.next_obs).items()}
+            self.successors.append((self._count, row, parts[ONLY] if parts.keys() == {ONLY} else parts))
+
+    def finish(self, value_of: ValueOf) -> Rollout:
+        """The rollout; ``value_of`` is asked for the successors whose value no step remembers."""
+        return self.complete([value_of(obs) for _, _, obs in self.successors])
+
+    def complete(self, values: list[Array]) -> Rollout:
+        """The same from the values of all ``successors``, in their order."""
+        if not self.full:
+            raise UsageError(f"the rollout has {self._count} of its {self.num_steps} steps: too early to finish it")
+        value = np.asarray(self._fields["extras.value"], np.float32)
+        next_value = np.empty_like(value)
+        next_value[:-1] = value[1:]
+        for (t, row, _), found in zip(self.successors, values, strict=True):
+            next_value[t, row] = found
+        self.successors = []
+        self._count = 0
+        return self._make(value, next_value)
+
+    def _make(self, value: Array, next_value: Array) -> Rollout:
+        fields, tensor = self._fields, self._stage.tensor
+        self._fields = {}  # the rollout owns its arrays: the next one gets others
+        advantage = gae(
+            fields["reward"],
+            value,
+            next_value,
+            fields["terminated"],
+            fields["cut"],
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+        )
+        obs = {name.removeprefix("obs."): tensor(array) for name, array in fields.items() if name.startswith("obs.")}
+        extras = {
+            name.removeprefix("extras."): tensor(array)
+            for name, array in fields.items()
+            if name.startswith("extras.") and name.removeprefix("extras.") not in NEEDED
+        }
+        return Rollout(
+            obs=obs[ONLY] if obs.keys() == {ONLY} else obs,
+            action=tensor(fields["action"]),
+            reward=tensor(fields["reward"]),
+            log_prob=tensor(np.asarray(fields["extras.log_prob"], np.float32)),
+            value=tensor(value),
+            advantage=tensor(advantage),
+            returns=tensor(advantage + value),
+            extras=extras,
+        )

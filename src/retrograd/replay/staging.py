@@ -1,0 +1,64 @@
+"""From numpy to the learner's device: batch buffers that are kept, and one copy of raw frames to a GPU.
+
+The only module of this room that needs torch; it is imported when the first replay is built.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.core.types import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+    from retrograd.replay.ring import Ring
+
+KEPT_BUFFERS = 4  # per shape: as many batches may be alive before a new one costs fresh pages
+UNUSED_REFERENCES = 3  # the list, the loop variable and the question itself
+
+
+class Staging:
+    """Hands out host buffers and turns them into tensors on the device."""
+
+    def __init__(self, target: str | device = "cpu") -> None:
+        import torch
+
+        self._torch = torch
+        self.device = torch.device(target)
+        self._buffers: dict[tuple[tuple[int, ...], Any], list[Array]] = {}
+
+    def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An uninitialized array; one given before comes again only when nobody holds it or a tensor of it."""
+        kept = self._buffers.setdefault((shape, dtype), [])
+        for buffer in kept:
+            if sys.getrefcount(buffer) == UNUSED_REFERENCES:
+                return buffer
+        fresh = self._allocate(shape, dtype)
+        if len(kept) < KEPT_BUFFERS:
+            kept.append(fresh)
+        return fresh
+
+    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        if self.device.type != "cuda":
+            return np.empty(shape, dtype)
+        kind = self._torch.from_numpy(np.empty(0, dtype)).dtype
+        pinned: Array = self._torch.empty(shape, dtype=kind, pin_memory=True).numpy()
+        return pinned
+
+    def tensor(self, array: Array) -> Tensor:
+        """The array on the device; on a CPU the same memory."""
+        tensor = self._torch.from_numpy(array)
+        # blocking: the buffer may be handed out again as soon as this returns
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+
+    def gather(self, ring: Ring, slot: Array) -> dict[str, Tensor]:
+        """The frames of ``slot`` [...] as tensors [..., *frame]."""
+        out = {
+            key: self.buffer((*slot.shape, *ring.frame_shape(key)), spec.dtype) for key, spec in ring.obs_specs.items()
+        }
+        ring.gather(slot, out)
+        return {key: self.tensor(array) for key, array in out.items()}
