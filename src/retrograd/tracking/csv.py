@@ -1,0 +1,205 @@
+"""The logs of a run as CSV files: append-only, one flushed line per row, equal for equal runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from retrograd.core.errors import UsageError, suggest
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "train": ("step", "env_frames", "episode_number", "episode_return", "episode_length"),
+    "update": (
+        "step",
+        "env_frames",
+        "epsilon",
+        "loss",
+        "mean_q",
+        "max_q",
+        "grad_norm",
+        "return_mean_100",
+        "length_mean_100",
+    ),
+    "eval": (
+        "step",
+        "env_frames",
+        "eval_type",
+        "eval_mean_return",
+        "eval_std_return",
+        "eval_min_return",
+        "eval_max_return",
+        "eval_median_return",
+        "eval_mean_length",
+        "eval_human_normalized",
+    ),
+}
+# they differ between equal runs, so they stand where they are easily cut off
+TIME_COLUMNS = ("steps_per_second", "wall_seconds")
+
+log = logging.getLogger(__name__)
+
+
+class CsvSink:
+    """``train_log.csv``, ``update_log.csv`` and ``eval_log.csv`` in a run's folder.
+
+    Each file begins with the columns of its table; ``update_columns`` replaces those of the update table
+    for algorithms with other figures. What else a row holds gets columns of its own behind them.
+    """
+
+    def __init__(self, folder: Path, *, update_columns: Sequence[str] = COLUMNS["update"]) -> None:
+        leading = {**COLUMNS, "update": tuple(update_columns)}
+        self._tables = {table: _Table(folder / f"{table}_log.csv", columns) for table, columns in leading.items()}
+
+    def write(self, table: str, row: Mapping[str, Any]) -> None:
+        if table not in self._tables:
+            known = ", ".join(self._tables)
+            raise UsageError(f"table is {table!r}, known are {known}.{suggest(table, self._tables)}")
+        self._tables[table].append(row)
+
+    def truncate_to(self, step: int) -> None:
+        """Drop the rows after ``step``, which a resumed run will write again."""
+        for table in self._tables.values():
+            table.truncate_to(step)
+
+    def flush(self) -> None:
+        """Put all rows on the disk."""
+        for table in self._tables.values():
+            table.sync()
+
+    def close(self) -> None:
+        for table in self._tables.values():
+            table.close()
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """The rows of a log with numbers as numbers and empty cells as None.
+
+    The last line may be torn, as a killed run leaves it: it is ignored.
+    """
+    header, rows = _read_lines(path)
+    return [{name: _parse(cell) for name, cell in zip(header, row, strict=True)} for row in rows]
+
+
+class _Table:
+    """One file; opened at its first row, so that a table without rows has none."""
+
+    def __init__(self, path: Path, leading: tuple[str, ...]) -> None:
+        self._path = path
+        self._leading = leading
+        self._columns: list[str] = []
+        self._file: TextIO | None = None
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        if self._file is None:
+            self._open(row)
+        if not row.keys() <= set(self._columns):
+            self._widen(row)
+        assert self._file is not None
+        self._file.write(_line([_format(row.get(name)) for name in self._columns]))
+
+    def _open(self, row: Mapping[str, Any]) -> None:
+        header, rows = _read_lines(self._path) if self._path.exists() else ([], [])
+        if header:
+            self._columns = header
+            # a torn last line would swallow the next row
+            if not _ends_with_newline(self._path):
+                self._rewrite(rows)
+        else:
+            self._columns = self._order(row)
+            self._rewrite([])
+        self._file = open(self._path, "a", buffering=1, encoding="utf-8", newline="")  # noqa: SIM115
+
+    def _order(self, row: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
+        names = dict.fromkeys([*(known or self._leading), *row])
+        return [name for name in names if name not in TIME_COLUMNS] + [name for name in TIME_COLUMNS if name in names]
+
+    def _widen(self, row: Mapping[str, Any]) -> None:
+        """Add the row's new columns; rows before it are empty there."""
+        self.close()
+        header, rows = _read_lines(self._path)
+        self._columns = self._order(row, header)
+        place = {name: index for index, name in enumerate(header)}
+        self._rewrite([[old[place[name]] if name in place else "" for name in self._columns] for old in rows])
+        self._open(row)
+
+    def truncate_to(self, step: int) -> None:
+        if not self._path.exists():
+            return
+        self.close()
+        self._columns, rows = _read_lines(self._path)
+        if not self._columns:
+            return
+        place = self._columns.index("step")
+        self._rewrite([row for row in rows if int(row[place]) <= step])
+
+    def _rewrite(self, rows: Sequence[Sequence[str]]) -> None:
+        temporary = self._path.with_name(f".tmp-{self._path.name}")
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            file.writelines(_line(row) for row in [self._columns, *rows])
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows; without the torn last line, and without lines a power cut made unreadable."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    if not lines:
+        return [], []
+    header, *rows = csv.reader(line.replace("\0", "") for line in lines)
+    whole = [row for row in rows if len(row) == len(header)]
+    if len(whole) < len(rows):
+        log.warning("%s: %d unreadable lines ignored", path, len(rows) - len(whole))
+    return header, whole
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def _format(value: Any) -> str:
+    """Text that reads back as the same value."""
+    if hasattr(value, "item"):  # numpy and torch scalars
+        value = value.item()
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(value)
+    return " ".join(str(value).splitlines())  # a row is a line: that is how a torn one is known
+
+
+def _parse(cell: str) -> Any:
+    if not cell:
+        return None
+    for number in (int, float):
+        try:
+            return number(cell)
+        except ValueError:
+            continue
+    return cell

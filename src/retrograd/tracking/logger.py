@@ -1,0 +1,95 @@
+"""Passing rows on to every sink; the run's only way to log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from retrograd.core.protocols import Sink
+from retrograd.core.types import Episode
+from retrograd.tracking.metrics import MetricsTracker
+
+log = logging.getLogger(__name__)
+
+
+class Logger:
+    """Makes the rows of the three tables and gives each to all sinks.
+
+    A sink that fails is reported once and left out from then on: no log is worth a training.
+    """
+
+    def __init__(self, sinks: Iterable[Sink], tracker: MetricsTracker | None = None) -> None:
+        self.tracker = tracker if tracker is not None else MetricsTracker()
+        self._sinks = list(sinks)
+
+    def log_episode(self, episode: Episode, *, step: int, env_frames: int) -> None:
+        """A game ended: one row of the train table."""
+        self.tracker.update(episodes=(episode,))
+        row = {
+            "step": step,
+            "env_frames": env_frames,
+            "episode_number": self.tracker.episodes,
+            "episode_return": episode.score,
+            "episode_length": episode.length_steps,
+        }
+        self._write("train", row)
+
+    def log_step(self, *, step: int, env_frames: int, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One row of the update table, with the means since the last one; returns it."""
+        episodes = self.tracker.get_episode_stats()
+        row = {
+            "step": step,
+            "env_frames": env_frames,
+            **self.tracker.get_training_stats(),
+            "return_mean_100": episodes["return_mean_100"],
+            "length_mean_100": episodes["length_mean_100"],
+            **(extra or {}),
+        }
+        self.tracker.reset()
+        self._write("update", row)
+        return row
+
+    def log_evaluation(self, summary: Mapping[str, Any], *, step: int, env_frames: int, eval_type: str) -> None:
+        """One row of the eval table from the summary of an evaluation."""
+        figures = ("mean_return", "std_return", "min_return", "max_return", "median_return", "mean_length")
+        row = {
+            "step": step,
+            "env_frames": env_frames,
+            "eval_type": eval_type,
+            **{f"eval_{name}": summary[name] for name in figures},
+            "eval_human_normalized": summary["human_normalized"],
+        }
+        self._write("eval", row)
+
+    def save_logs(self) -> None:
+        """Have every sink that can put its rows on the disk."""
+        for sink in tuple(self._sinks):
+            flush: Callable[[], None] | None = getattr(sink, "flush", None)
+            if flush is not None:
+                self._attempt(sink, flush)
+
+    def close(self) -> None:
+        for sink in tuple(self._sinks):
+            self._attempt(sink, sink.close)
+        self._sinks.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.tracker.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self.tracker.load_state_dict(state)
+
+    def _write(self, table: str, row: dict[str, Any]) -> None:
+        for sink in tuple(self._sinks):
+            self._attempt(sink, lambda sink=sink: sink.write(table, row))  # type: ignore[misc]
+
+    def _attempt(self, sink: Sink, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # whatever a sink may raise, the training goes on
+            self._sinks.remove(sink)
+            log.exception("%s failed and is switched off; the training goes on", type(sink).__name__)
+            with suppress(Exception):
+                sink.close()

@@ -1,0 +1,1 @@
+"""Order, time and disk: playing, the loops, evaluating, checkpoints."""

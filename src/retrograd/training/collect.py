@@ -1,0 +1,50 @@
+"""Playing: the only place that knows that episodes end.
+
+The overlap: actions are sent, the *previous* step is handed to the learner while the emulators run in
+their own native threads, then the outcome is received. One Python thread, no queue, deterministic; a
+step costs max(emulate, learn) instead of their sum. Where a pause is due (an evaluation, a checkpoint)
+the previous step is handed over first, so that nothing is in flight and resuming stays exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.types import Step
+from retrograd.training.run import Run
+from retrograd.training.state import reset_rows
+
+
+def collect(agent: Agent, envs: VecEnv, run: Run) -> Iterator[Step]:
+    """Vector steps until the run's budget is spent; whoever takes one calls ``run.advance``."""
+    obs = envs.observe()
+    fresh = agent.initial_state(envs.num_envs)
+    state = fresh
+    pending: Step | None = None
+    acted = run.step
+    while not run.spent(acted):
+        if pending is not None and run.pauses(acted):
+            yield pending
+            pending = None
+        decision = agent.act(obs, state, step=acted, explore=True)
+        envs.send(decision.action)
+        if pending is not None:
+            yield pending
+        outcome = envs.recv()
+        acted += envs.num_envs
+        run.played(outcome.episodes, acted)
+        pending = Step(
+            obs=obs,
+            action=decision.action,
+            reward=outcome.reward,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            reset=outcome.reset,
+            next_obs=outcome.next_obs,
+            extras=decision.extras,
+        )
+        obs = outcome.obs
+        state = reset_rows(decision.state, fresh, outcome.reset)
+    if pending is not None:
+        yield pending

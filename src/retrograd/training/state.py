@@ -1,0 +1,20 @@
+"""Recurrent state of rows: arrays or tensors with the rows in front, alone or in tuples, lists and dicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retrograd.core.types import Array
+
+
+def reset_rows(state: Any, fresh: Any, reset: Array) -> Any:
+    """``state`` with the rows of new games taken from ``fresh``; the old state is not changed."""
+    if state is None or not reset.any():
+        return state
+    if isinstance(state, dict):
+        return {name: reset_rows(state[name], fresh[name], reset) for name in state}
+    if isinstance(state, tuple | list):
+        return type(state)(reset_rows(old, new, reset) for old, new in zip(state, fresh, strict=True))
+    mixed = state.clone() if hasattr(state, "clone") else state.copy()
+    mixed[reset] = fresh[reset]
+    return mixed

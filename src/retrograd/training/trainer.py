@@ -1,0 +1,188 @@
+"""The trainer: runs a loop to its end, and does at each pause what is due.
+
+It sees a loop only as an iterator of steps, so it serves every algorithm.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from retrograd.core.errors import FailureGate
+from retrograd.core.protocols import Agent, Stateful, VecEnv
+from retrograd.tracking.console import ProgressSink
+from retrograd.tracking.logger import Logger
+from retrograd.training import durable
+from retrograd.training.checkpoint import CheckpointStore
+from retrograd.training.run import Due, Run
+
+log = logging.getLogger(__name__)
+
+
+class Judge(Protocol):
+    """Plays evaluation games; made anew each time, so that a resumed run judges alike."""
+
+    def evaluate(self, *, episodes: int, step: int) -> dict[str, Any]: ...
+    def record(self, path: Path, *, step: int) -> None: ...
+
+
+class Trainer:
+    """One run of one agent in one folder."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        envs: VecEnv,
+        run: Run,
+        loop: Callable[[], Iterator[None]],
+        *,
+        folder: Path,
+        config_yaml: str,
+        logger: Logger,
+        progress: ProgressSink,
+        judge: Judge,
+        store: CheckpointStore,
+        streams: Stateful,
+        light_episodes: int,
+        full_episodes: int,
+        record_video: bool,
+        log_extras: Callable[[], Mapping[str, float]] = dict,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.agent, self.envs, self.run, self.folder = agent, envs, run, folder
+        self.judge, self.store, self.streams = judge, store, streams
+        self.logger, self.progress, self.config_yaml = logger, progress, config_yaml
+        self.light_episodes, self.full_episodes, self.record_video = light_episodes, full_episodes, record_video
+        self._loop, self._steps = loop, loop()
+        self._log_extras = log_extras
+        self._clock = clock
+        self._started = self._logged_at = clock()
+        self._logged_step = run.step
+        self._paused_seconds = 0.0
+
+    def train(self) -> dict[str, Any]:
+        """Go on until the budget is spent; returns the summary, also written as summary.json."""
+        try:
+            while self._advance():
+                pass
+            return self._finish()
+        except FailureGate as failure:
+            self._dump(failure)
+            raise
+        finally:
+            self.logger.save_logs()
+
+    def train_episode(self) -> None:
+        """Go on until at least one more game has ended."""
+        episodes = self.run.episodes
+        while self.run.episodes == episodes and self._advance():
+            pass
+
+    def extend(self, total_steps: int) -> None:
+        """Allow the run to go on to ``total_steps``."""
+        self.run.plan = replace(self.run.plan, total_steps=total_steps)
+        self._steps = self._loop()
+
+    def evaluate(self, eval_type: str = "full", episodes: int | None = None) -> dict[str, Any]:
+        """Play unclipped full games, log the scores and return their summary."""
+        if episodes is None:
+            episodes = self.light_episodes if eval_type == "light" else self.full_episodes
+        begun = self._clock()
+        summary = self.judge.evaluate(episodes=episodes, step=self.run.step)
+        self.logger.log_evaluation(summary, step=self.run.step, env_frames=self.run.env_frames, eval_type=eval_type)
+        self._paused_seconds += self._clock() - begun
+        return summary
+
+    def save_checkpoint(self, summary: Mapping[str, Any] | None = None) -> Path:
+        """Write a checkpoint; with the summary of a full evaluation also its score and a video."""
+        begun = self._clock()
+        video = self._video() if summary is not None and self.record_video else None
+        path = self.store.save(
+            step=self.run.step,
+            env_frames=self.run.env_frames,
+            parts={**self.agent.parts, "run": self.run, "logger": self.logger},
+            rng={"streams": self.streams.state_dict(), "torch": torch.get_rng_state()},
+            metrics=dict(summary or {"step": self.run.step}),
+            config_yaml=self.config_yaml,
+            video=video,
+            score=None if summary is None else summary["mean_return"],
+        )
+        self._paused_seconds += self._clock() - begun
+        return path
+
+    def close(self) -> None:
+        self.logger.close()
+        self.progress.close()
+        self.envs.close()
+
+    def _advance(self) -> bool:
+        """One vector step and what it made due; False when the budget is spent."""
+        for _ in self._steps:
+            due = self.run.take_due()
+            if due.log:
+                self._log()
+            if due.pause:
+                self._pause(due)
+            self.progress.advance(self.run.step)
+            return True
+        return False
+
+    def _pause(self, due: Due) -> None:
+        if due.light_eval:
+            self.evaluate("light")
+        if self.run.spent(self.run.step):
+            return  # the final evaluation and its checkpoint come at once
+        if due.full_eval:
+            self.save_checkpoint(self.evaluate("full"))
+        elif due.checkpoint:
+            self.save_checkpoint()
+
+    def _log(self) -> None:
+        now = self._clock()
+        seconds = max(now - self._logged_at - self._paused_seconds, 1e-9)
+        extra = {
+            **self.agent.metrics(self.run.step),
+            **self._log_extras(),
+            "steps_per_second": (self.run.step - self._logged_step) / seconds,
+            "wall_seconds": now - self._started,
+        }
+        self.logger.log_step(step=self.run.step, env_frames=self.run.env_frames, extra=extra)
+        self._logged_at, self._logged_step, self._paused_seconds = now, self.run.step, 0.0
+
+    def _finish(self) -> dict[str, Any]:
+        final = self.evaluate("final")
+        path = self.save_checkpoint(final)
+        summary = {
+            "step": self.run.step,
+            "env_frames": self.run.env_frames,
+            "episodes": self.run.episodes,
+            "updates": getattr(self.agent, "updates", 0),
+            "wall_seconds": self._clock() - self._started,
+            "checkpoint": path.name,
+            "final": final,
+        }
+        durable.write_json(self.folder / "summary.json", summary)
+        return summary
+
+    def _video(self) -> Path | None:
+        """A video is a pleasure, not a result: without one the run goes on."""
+        path = self.folder / f".video-{self.run.step}.mp4"
+        try:
+            self.judge.record(path, step=self.run.step)
+        except Exception:  # encoders fail in many ways
+            log.exception("no video at step %d; the training goes on", self.run.step)
+            return None
+        return path
+
+    def _dump(self, failure: FailureGate) -> None:
+        """What was known when a gate closed, beside the last good checkpoint."""
+        stats = self.logger.tracker.get_training_stats()
+        dump = {"error": str(failure), "step": self.run.step, "env_frames": self.run.env_frames, "metrics": stats}
+        durable.write_json(self.folder / "failure.json", dump)
+        failure.add_note(f"Details: {self.folder / 'failure.json'}; the last good checkpoint is untouched.")
