@@ -1,0 +1,1 @@
+"""Several runs seen together: published figures beside ours, and plots of both."""
