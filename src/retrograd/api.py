@@ -1,0 +1,192 @@
+"""The same from Python: ``DQN("pong").learn(total_frames=…)``, and plain functions for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd import build
+from retrograd.config import Config, ConfigManager, from_saved
+from retrograd.core.errors import UsageError, suggest
+from retrograd.core.types import Obs
+
+if TYPE_CHECKING:
+    from retrograd.core.protocols import Agent
+    from retrograd.training.trainer import Trainer
+
+
+class Learner:
+    """An algorithm on an environment. ``env`` is a game, a Gymnasium id, an environment or a function making one.
+
+    Settings are the config's keys, by their full name in ``config`` or, where no other group has a key of
+    that name, as keyword: ``DQN("pong", lr=1e-4, batch_size=64, seed=3)``.
+    """
+
+    groups: Mapping[str, str] = {}
+
+    def __init__(
+        self, env: Any = "pong", config: Mapping[str, Any] | None = None, *, quiet: bool = False, **settings: Any
+    ) -> None:
+        composed = ConfigManager(user_folder=None).compose([f"{group}={option}" for group, option in self.groups.items()])
+        self._env = None if isinstance(env, str) else env
+        changes = {**(config or {}), **{_full_key(composed, key): value for key, value in settings.items()}}
+        if self._env is None:
+            from retrograd.envs.names import find_environment
+
+            changes["env.name"], changes["env.game_id"] = find_environment(env)
+        else:
+            changes["env.name"] = changes["env.game_id"] = _name_of(env)
+            if not callable(env):  # one object is one row; a function can make as many as are wanted
+                changes["training.num_envs"] = changes["eval.num_envs"] = 1
+        self.config = composed.with_values(changes)
+        self._quiet = quiet
+        self._trainer: Trainer | None = None
+        self._agent: Agent | None = None
+        self._step = 0
+
+    def learn(self, total_frames: int | None = None) -> Learner:
+        """Train for ``total_frames`` more emulator frames (default: the config's budget); a run folder is written."""
+        if self._trainer is None:
+            if total_frames is not None:
+                self.config = self.config.with_values({"training.total_env_frames": total_frames})
+            self._trainer = build.build_trainer(self.config, env=self._env, quiet=self._quiet)
+            if self._agent is not None:  # loaded earlier: go on from its weights
+                for name, part in self._trainer.agent.parts.items():
+                    part.load_state_dict(self._agent.parts[name].state_dict())
+            self._agent = self._trainer.agent
+        else:
+            plan = self._trainer.run.plan
+            frames = total_frames or self.config["training"]["total_env_frames"]
+            self._trainer.extend(self._trainer.run.step + -(-frames // plan.frames_per_step))
+        self._trainer.train()
+        self._step = self._trainer.run.step
+        return self
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder, once learning has begun."""
+        return self._trainer.folder if self._trainer else None
+
+    @property
+    def agent(self) -> Agent:
+        """The agent itself; untrained before ``learn``."""
+        if self._agent is None:
+            builder = build.Builder(self.config, env=self._env)
+            envs = builder.evaluation_environments(0)
+            self._agent = builder.agent(envs.spec)
+            envs.close()
+        return self._agent
+
+    def predict(self, obs: Obs, state: Any = None, *, deterministic: bool = True) -> tuple[Any, Any]:
+        """Action and memory for one observation, or for a batch of them."""
+        agent = self.agent
+        spec = self._observation_shape()
+        single = not isinstance(obs, dict) and np.ndim(obs) == len(spec)
+        rows = np.asarray(obs)[None] if single else obs
+        if deterministic and hasattr(agent, "greedy"):
+            return (agent.greedy(rows)[0] if single else agent.greedy(rows)), state
+        decision = agent.act(rows, state, step=self._step, explore=not deterministic)
+        return (decision.action[0] if single else decision.action), decision.state
+
+    def evaluate(self, episodes: int | None = None) -> dict[str, Any]:
+        """Play full, unclipped games; the keys are those that ``retrograd evaluate`` prints."""
+        judge = build.Judge(build.Builder(self.config, env=self._env), self.agent)
+        return judge.evaluate(episodes=episodes or self.config["eval"]["full_episodes"], step=self._step)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a checkpoint into the folder ``path``; every command and ``load`` take it."""
+        from retrograd.training.checkpoint import CheckpointStore
+
+        return CheckpointStore(Path(path)).save(
+            step=self._step,
+            env_frames=self._step * (self._trainer.run.plan.frames_per_step if self._trainer else 1),
+            parts=self.agent.parts,
+            rng={},
+            metrics={"step": self._step},
+            config_yaml=self.config.to_yaml(),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, *, env: Any = None) -> Learner:
+        """The agent of a run folder, a checkpoint folder or what ``save`` wrote."""
+        checkpoint, config = read_checkpoint(path)
+        expected = cls.groups.get("agent")
+        if expected is not None and ConfigManager(None).compose([f"agent={expected}"])["agent"]["kind"] != config["agent"]["kind"]:
+            raise UsageError(f"{path} holds an agent of kind {config['agent']['kind']!r}; {cls.__name__}.load cannot read it")
+        learner = cls.__new__(cls)
+        learner.config, learner._env, learner._quiet = config, env, False
+        learner._trainer, learner._step = None, checkpoint.step
+        _, learner._agent = build.restore_agent(checkpoint, config, env=env)
+        return learner
+
+    def _observation_shape(self) -> tuple[int, ...]:
+        spec = build.Builder(self.config, env=self._env).evaluation_environments(0).spec if self._env is not None else None
+        obs = spec.obs if spec is not None else build.planned_spec(self.config).obs
+        return () if isinstance(obs, dict) else obs.shape
+
+
+class DQN(Learner):
+    """Nature DQN (track A): Mnih et al. 2015."""
+
+    groups = {"agent": "dqn"}
+
+
+class RandomPlayer(Learner):
+    """Uniformly random actions."""
+
+    groups = {"agent": "random"}
+
+
+def train(config: Config | Sequence[str] = ()) -> dict[str, Any]:
+    """Train as ``retrograd train`` does, from a config or a list of overrides; returns the summary."""
+    composed = config if isinstance(config, Config) else ConfigManager().compose(config)
+    trainer = build.build_trainer(composed)
+    try:
+        return trainer.train()
+    finally:
+        trainer.close()
+
+
+def evaluate_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Play the agent of a run or checkpoint; overrides may change how it is judged, not what it is."""
+    checkpoint, config = read_checkpoint(path, overrides)
+    builder, agent = build.restore_agent(checkpoint, config)
+    judge = build.Judge(builder, agent)
+    return judge.evaluate(episodes=config["eval"]["full_episodes"], step=checkpoint.step)
+
+
+def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Any, Config]:
+    """A checkpoint and its config; overrides that would make it another agent are refused."""
+    from retrograd.training import checkpoint as checkpoints
+
+    loaded = checkpoints.load(Path(path))
+    config = from_saved(loaded.config)
+    allowed = ("eval", "hardware", "env_protocol", "seed")
+    for key, value in (overrides or {}).items():
+        if key.split(".")[0] not in allowed:
+            raise UsageError(
+                f"{key}={value} conflicts with the checkpoint, which knows its own config; "
+                f"only {', '.join(allowed)} may be changed here"
+            )
+    return loaded, config.with_values(overrides or {})
+
+
+def _full_key(config: Config, key: str) -> str:
+    """``lr`` → ``preset.lr``, if no other group has a key of that name."""
+    if key in config.values:
+        return key
+    found = [f"{group}.{key}" for group, values in config.values.items() if isinstance(values, Mapping) and key in values]
+    if len(found) == 1:
+        return found[0]
+    known = [name for values in config.values.values() if isinstance(values, Mapping) for name in values]
+    if found:
+        raise UsageError(f"{key} is in several groups; write config={{'{found[0]}': …}} or {' or '.join(found[1:])}")
+    raise UsageError(f"unknown setting {key!r}.{suggest(key, known)}")
+
+
+def _name_of(env: Any) -> str:
+    spec = getattr(env, "spec", None)
+    return spec.id if spec is not None else getattr(env, "__name__", type(env).__name__)
