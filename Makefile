@@ -1,0 +1,79 @@
+# Every key=value on the command line goes to retrograd as it was typed:
+#   make train env=breakout preset.lr=0.001 seed=3
+#   make evaluate +checkpoint_path=outputs/x/checkpoints/best
+# PYTHON, VENV and RETROGRAD belong to this file and are not passed on.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RETROGRAD = $(BIN)/retrograd
+STAMP := $(VENV)/.installed
+
+# make lists its overrides last to first, doubles each $ and puts a backslash before blanks and
+# backslashes. Blanks and backslashes travel as marks while the words are put back in order; then
+# each word is quoted for the shell.
+empty :=
+space := $(empty) $(empty)
+tab := $(empty)	$(empty)
+reverse = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
+given := $(subst $$$$,$$,$(subst \$(tab),<tab>,$(subst \$(space),<blank>,$(subst \\,<backslash>,$(MAKEOVERRIDES)))))
+given := $(strip $(filter-out PYTHON=% VENV=% RETROGRAD=% PYTHON:=% VENV:=% RETROGRAD:=%,$(call reverse,$(given))))
+unmark = $(subst <backslash>,\,$(subst <blank>,$(space),$(subst <tab>,$(tab),$(1))))
+overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
+
+# make would also put overrides such as seed=3 into the environment and into every make started below.
+unexport PYTHON VENV RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
+MAKEOVERRIDES :=
+
+.PHONY: help install train evaluate video watch doctor test test-nightly lint fmt types check clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
+
+install: $(STAMP) ## make .venv and put in what is missing
+
+$(STAMP): pyproject.toml constraints.txt $(wildcard src/retrograd/replay/*.c)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+train: $(STAMP) ## train an agent: DQN on Pong unless overrides say otherwise
+	@$(RETROGRAD) train $(overrides)
+
+evaluate: $(STAMP) ## score a checkpoint: +checkpoint_path=outputs/x/checkpoints/best
+	@$(RETROGRAD) evaluate $(overrides)
+
+video: $(STAMP) ## record one episode: +checkpoint_path=... +output_video=play.mp4
+	@$(RETROGRAD) video $(overrides)
+
+watch: $(STAMP) ## play in a window: +checkpoint_path=...
+	@$(RETROGRAD) watch $(overrides)
+
+doctor: $(STAMP) ## what works on this machine
+	@$(RETROGRAD) doctor $(overrides)
+
+test: $(STAMP) ## all tests but the nightly ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not nightly"
+
+test-nightly: $(STAMP) ## the long forms only
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m nightly
+
+lint: $(STAMP) ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+fmt: $(STAMP) ## ruff: repair what can be repaired
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## mypy
+	$(BIN)/mypy
+
+check: lint types test ## what has to pass before a change goes in
+
+clean: ## remove caches; .venv and outputs stay
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
