@@ -30,7 +30,9 @@ class Learner:
     def __init__(
         self, env: Any = "pong", config: Mapping[str, Any] | None = None, *, quiet: bool = False, **settings: Any
     ) -> None:
-        composed = ConfigManager(user_folder=None).compose([f"{group}={option}" for group, option in self.groups.items()])
+        composed = ConfigManager(user_folder=None).compose(
+            [f"{group}={option}" for group, option in self.groups.items()]
+        )
         self._env = None if isinstance(env, str) else env
         changes = {**(config or {}), **{_full_key(composed, key): value for key, value in settings.items()}}
         if self._env is None:
@@ -114,8 +116,13 @@ class Learner:
         """The agent of a run folder, a checkpoint folder or what ``save`` wrote."""
         checkpoint, config = read_checkpoint(path)
         expected = cls.groups.get("agent")
-        if expected is not None and ConfigManager(None).compose([f"agent={expected}"])["agent"]["kind"] != config["agent"]["kind"]:
-            raise UsageError(f"{path} holds an agent of kind {config['agent']['kind']!r}; {cls.__name__}.load cannot read it")
+        if (
+            expected is not None
+            and ConfigManager(None).compose([f"agent={expected}"])["agent"]["kind"] != config["agent"]["kind"]
+        ):
+            raise UsageError(
+                f"{path} holds an agent of kind {config['agent']['kind']!r}; {cls.__name__}.load cannot read it"
+            )
         learner = cls.__new__(cls)
         learner.config, learner._env, learner._quiet = config, env, False
         learner._trainer, learner._step = None, checkpoint.step
@@ -123,7 +130,9 @@ class Learner:
         return learner
 
     def _observation_shape(self) -> tuple[int, ...]:
-        spec = build.Builder(self.config, env=self._env).evaluation_environments(0).spec if self._env is not None else None
+        spec = (
+            build.Builder(self.config, env=self._env).evaluation_environments(0).spec if self._env is not None else None
+        )
         obs = spec.obs if spec is not None else build.planned_spec(self.config).obs
         return () if isinstance(obs, dict) else obs.shape
 
@@ -178,7 +187,9 @@ def _full_key(config: Config, key: str) -> str:
     """``lr`` → ``preset.lr``, if no other group has a key of that name."""
     if key in config.values:
         return key
-    found = [f"{group}.{key}" for group, values in config.values.items() if isinstance(values, Mapping) and key in values]
+    found = [
+        f"{group}.{key}" for group, values in config.values.items() if isinstance(values, Mapping) and key in values
+    ]
     if len(found) == 1:
         return found[0]
     known = [name for values in config.values.values() if isinstance(values, Mapping) for name in values]

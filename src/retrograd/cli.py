@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_evaluate(commands)
     _add_video(commands)
     _add_watch(commands)
-    doctor = _command(commands, "doctor", "say what works on this machine and what a full run needs", "retrograd doctor")
+    doctor = _command(
+        commands, "doctor", "say what works on this machine and what a full run needs", "retrograd doctor"
+    )
     doctor.add_argument("overrides", nargs="*", metavar="key=value", help="of the run whose needs are asked for")
     doctor.set_defaults(run=_doctor)
     return parser
@@ -90,9 +92,13 @@ def _add_train(commands: Any) -> None:
         "retrograd train env=CartPole-v1 preset=modern training.warmup_random_steps=1000 training.total_env_frames=50000",
         "retrograd train --config mine.yaml --show-config",
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config groups and keys, e.g. env=breakout preset.lr=0.001")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="config groups and keys, e.g. env=breakout preset.lr=0.001"
+    )
     parser.add_argument("--config", metavar="FILE", help="a YAML file with keys, read before the overrides")
-    parser.add_argument("--show-config", action="store_true", help="print the resolved config and the protocol, and stop")
+    parser.add_argument(
+        "--show-config", action="store_true", help="print the resolved config and the protocol, and stop"
+    )
     parser.set_defaults(run=_train)
 
 
@@ -106,7 +112,9 @@ def _add_evaluate(commands: Any) -> None:
         "retrograd evaluate +checkpoint_path=outputs/my_run/checkpoints/best eval.epsilon=0.01",
     )
     _add_agent(parser)
-    parser.add_argument("--episodes", type=int, metavar="N", help="games to play (default: the run's eval.full_episodes)")
+    parser.add_argument(
+        "--episodes", type=int, metavar="N", help="games to play (default: the run's eval.full_episodes)"
+    )
     parser.set_defaults(run=_evaluate)
 
 

@@ -6,10 +6,14 @@ resolved, checked against ``schema.py`` and frozen; the run folder keeps it as `
 
 from __future__ import annotations
 
+import copy
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -100,23 +104,19 @@ class ConfigManager:
                 overrides += ["env=any", f"env.name='{name}'", f"env.game_id='{game_id}'"]
             else:
                 known = self.options(group)
-                raise UsageError(f"{group}={option} is not known; there are {', '.join(known)}.{suggest(option, known)}")
-        GlobalHydra.instance().clear()
-        primary = self.folder if self.folder and (self.folder / "config.yaml").exists() else SHIPPED
-        search = [f"file://{folder}" for folder in (self.folder, SHIPPED) if folder and folder != primary]
-        try:
-            with initialize_config_dir(str(primary), version_base="1.3"):
-                path = f"hydra.searchpath=[{','.join(search)}]"
-                return compose("config", overrides=[*([path] if search else []), *overrides])
-        except (HydraException, OmegaConfBaseException) as error:
-            raise UsageError(f"the config cannot be composed: {error}") from error
+                raise UsageError(
+                    f"{group}={option} is not known; there are {', '.join(known)}.{suggest(option, known)}"
+                )
+        return copy.deepcopy(_compose_files(self.folder, tuple(overrides)))
 
     @staticmethod
     def _parse(text: str) -> Override:
         try:
             override: Override = OverridesParser.create().parse_overrides([text])[0]
         except HydraException as error:
-            raise UsageError(f"{text!r} is not an override; write key=value, e.g. env=breakout preset.lr=0.001") from error
+            raise UsageError(
+                f"{text!r} is not an override; write key=value, e.g. env=breakout preset.lr=0.001"
+            ) from error
         if override.is_delete() or override.is_sweep_override():
             raise UsageError(f"{text!r}: one run takes one value a key, written key=value")
         return override
@@ -139,7 +139,9 @@ class ConfigManager:
             raise UsageError(f"{origin}unknown key {key}.{_suggest_key(key, _flatten(composed))}")
         current = OmegaConf.select(composed, key, throw_on_resolution_failure=False)
         if isinstance(current, DictConfig) != isinstance(value, dict):
-            raise UsageError(f"{origin}{key}={value!r} must be {'a group of keys' if isinstance(current, DictConfig) else 'one value'}")
+            raise UsageError(
+                f"{origin}{key}={value!r} must be {'a group of keys' if isinstance(current, DictConfig) else 'one value'}"
+            )
         if isinstance(value, dict):
             for inner, inner_value in value.items():
                 ConfigManager._set(composed, f"{key}.{inner}", inner_value, origin)
@@ -158,6 +160,21 @@ class ConfigManager:
 
 
 _ABSENT = object()
+
+
+@lru_cache(maxsize=16)
+def _compose_files(user_folder: Path | None, overrides: tuple[str, ...]) -> DictConfig:
+    """What the files say for these choices; kept, because composing takes a tenth of a second."""
+    GlobalHydra.instance().clear()
+    try:
+        with TemporaryDirectory() as overlay:
+            shutil.copytree(SHIPPED, overlay, dirs_exist_ok=True)
+            if user_folder:  # the user's files lie over ours: Hydra's own search path would put them behind
+                shutil.copytree(user_folder, overlay, dirs_exist_ok=True)
+            with initialize_config_dir(overlay, version_base="1.3"):
+                return compose("config", overrides=list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(f"the config cannot be composed: {error}") from error
 
 
 def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
@@ -188,16 +205,26 @@ def _check_together(values: Mapping[str, Any]) -> None:
         if agent["batch_size"] > capacity:
             problems.append(f"agent.batch_size={agent['batch_size']} must not exceed replay.capacity={capacity}")
         if agent["replay_start_size"] > capacity:
-            problems.append(f"agent.replay_start_size={agent['replay_start_size']} must not exceed replay.capacity={capacity}")
+            problems.append(
+                f"agent.replay_start_size={agent['replay_start_size']} must not exceed replay.capacity={capacity}"
+            )
         if capacity < 2 * values["training"]["num_envs"] * (agent["frame_stack"] + 2):
-            problems.append(f"replay.capacity={capacity} is too small for training.num_envs={values['training']['num_envs']}")
+            problems.append(
+                f"replay.capacity={capacity} is too small for training.num_envs={values['training']['num_envs']}"
+            )
     if preset["epsilon_end"] > preset["epsilon_start"]:
-        problems.append(f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}")
+        problems.append(
+            f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}"
+        )
     if replay["beta_start"] > replay["beta_end"]:
-        problems.append(f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}")
+        problems.append(
+            f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}"
+        )
     for tracker in ("wandb", "mlflow", "tensorboard"):
         if values[tracker]["enabled"]:
-            problems.append(f"{tracker}.enabled=true: this tracker is not part of this version; the CSV files are always written")
+            problems.append(
+                f"{tracker}.enabled=true: this tracker is not part of this version; the CSV files are always written"
+            )
     if values["run_name"] is not None and not re.fullmatch(r"[\w][\w.+-]*", values["run_name"]):
         problems.append(f"run_name={values['run_name']!r} must be letters, digits and . _ + - and name one folder")
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", values["hardware"]["device"]):
@@ -229,6 +256,7 @@ def _track(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     return "custom", (f"This is a mixture, recorded as track=custom; it differs from track {nearest} in {listed}.",)
 
 
+@lru_cache(maxsize=64)
 def _shipped_group(group: str, option: str) -> dict[str, Any]:
     """One shipped group file with the files it builds on, interpolations left as text."""
     content = OmegaConf.to_container(OmegaConf.load(SHIPPED / group / f"{option}.yaml"), resolve=False)

@@ -106,7 +106,9 @@ def _run_disk(config: Config) -> str:
     folder = Path(config["output_dir"])
     free = shutil.disk_usage(next(place for place in (folder, *folder.absolute().parents) if place.exists())).free
     if free < needed:
-        raise RetrogradError(f"about {needed / 1e9:.1f} GB for {checkpoints} checkpoints, only {free / 1e9:.1f} GB free")
+        raise RetrogradError(
+            f"about {needed / 1e9:.1f} GB for {checkpoints} checkpoints, only {free / 1e9:.1f} GB free"
+        )
     return f"about {needed / 1e9:.1f} GB for {checkpoints} checkpoints, {free / 1e9:.0f} GB free"
 
 

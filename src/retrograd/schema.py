@@ -49,13 +49,15 @@ class Rule:
 
     def allowed(self) -> str:
         """The allowed values, in words."""
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list"}[self.kind]
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list"}[
+            self.kind
+        ]
         if self.choices:
             words = "one of " + ", ".join(map(str, self.choices))
         elif self.low is not None and self.high is not None:
-            words += f" {'above' if self.above else 'from'} {self.low:g} {'and up ' if self.above else ''}to {self.high:g}"
+            words += f" {'above' if self.above else 'from'} {self.low} {'and up ' if self.above else ''}to {self.high}"
         elif self.low is not None:
-            words += f" {'above' if self.above else 'of at least'} {self.low:g}"
+            words += f" {'above' if self.above else 'of at least'} {self.low}"
         return words + (" or null" if self.optional else "")
 
 

@@ -82,6 +82,19 @@ def test_real_valued_actions_play():
         EnvironmentFactory(protocol).create_vec("breakout", backend="native")
 
 
+def test_worker_processes_show_the_same_games():
+    factory = EnvironmentFactory(AtariProtocol(repeat_action_probability=0.25))
+    apart = factory.create_vec("breakout", num_envs=2, seed=3, workers=True)
+    here = factory.create_vec("breakout", num_envs=2, seed=3, backend="gymnasium")
+    for action in [1, 2, 3, 0] * 10:
+        for env in (apart, here):
+            env.send(np.full(2, action))
+        a, b = apart.recv(), here.recv()
+        assert np.array_equal(a.obs, b.obs)
+        assert np.array_equal(a.reward, b.reward)
+    apart.close()
+
+
 def test_viewer_shows_thirty_pictures_a_second():
     viewer = EnvironmentFactory(AtariProtocol(noop_max=0)).create_viewer("pong", seed=0)
     viewer.pop_frames()

@@ -1,7 +1,10 @@
 """The native Atari rows: true successors, raw scores, limits, determinism."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -60,6 +63,21 @@ def test_watchdog_ends_a_hanging_process_with_a_dump():
     assert ended.returncode == EXIT_CODE
     assert "the emulator of pong did not answer within 1 s" in ended.stderr
     assert "in recv" in ended.stderr
+
+
+def test_watchdog_does_not_count_the_time_a_process_was_stopped():
+    code = (
+        "import os, signal, time\n"
+        "from retrograd.envs.watchdog import Watchdog\n"
+        "with Watchdog('a call', 1.0):\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    time.sleep(0.4)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code])
+    assert os.WIFSTOPPED(os.waitpid(child.pid, os.WUNTRACED)[1])
+    time.sleep(1.5)
+    os.kill(child.pid, signal.SIGCONT)
+    assert child.wait(timeout=30) == 0
 
 
 def test_emulator_has_no_state_to_save():

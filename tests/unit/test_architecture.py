@@ -45,7 +45,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 def import_problems(relative: str, source: str) -> list[str]:
     parts = Path(relative).with_suffix("").parts
     room, allowed = parts[0], MAY_IMPORT.get(parts[0], set())
-    if room not in MAY_IMPORT and (len(parts) > 1 or room not in FREE):
+    if room not in MAY_IMPORT and room not in FREE:
         return [f"{relative}: {room!r} is neither a room nor one of the free modules"]
     problems = []
     for name in imports(ast.parse(source)):

@@ -48,8 +48,16 @@ def test_track_b_is_recognized():
     config = manager.compose(["agent=modern", "preset=modern", "replay=prioritized", "env_protocol=modern_v5_sticky"])
     assert config["track"] == "B"
     assert not config.notes
-    assert (config["agent"]["network"], config["agent"]["double"], config["agent"]["max_grad_norm"]) == ("dueling", True, 10.0)
-    assert (config["preset"]["optimizer"], config["preset"]["lr"], config["preset"]["adam_eps"]) == ("adam", 6.25e-5, 1.5e-4)
+    assert (config["agent"]["network"], config["agent"]["double"], config["agent"]["max_grad_norm"]) == (
+        "dueling",
+        True,
+        10.0,
+    )
+    assert (config["preset"]["optimizer"], config["preset"]["lr"], config["preset"]["adam_eps"]) == (
+        "adam",
+        6.25e-5,
+        1.5e-4,
+    )
     assert config["env_protocol"]["repeat_action_probability"] == 0.25
     assert config["env_protocol"]["eval_max_episode_frames"] == 108000
 
@@ -83,7 +91,7 @@ def test_other_games_and_budgets_stay_on_the_track():
         ("env=pongg", "pong"),
         ("env_protocol.frameskip=4", "frameskip"),
         ("seed=1,2", "one value a key"),
-        ("seed=-1", "at least 0"),
+        ("seed=-1", "from 0 to 2147483647"),
         ("learning", "write key=value"),
         ("agent={a: 1}", "agent"),
         ("hardware.device=gpu", "cuda"),

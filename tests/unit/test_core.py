@@ -22,7 +22,9 @@ def test_due_gives_the_same_total_for_any_stride(stride, strides, numerator, den
 
 @given(st.integers(0, 10**6), st.integers(1, 64), st.integers(1, 1000))
 def test_crossed_finds_every_multiple(before, stride, period):
-    assert crossed(before, before + stride, period) == any(n % period == 0 for n in range(before + 1, before + stride + 1))
+    assert crossed(before, before + stride, period) == any(
+        n % period == 0 for n in range(before + 1, before + stride + 1)
+    )
 
 
 def test_crossed_without_a_period_is_never():

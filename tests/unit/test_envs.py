@@ -1,6 +1,7 @@
 """Rows of Gymnasium environments and the factory."""
 
 import time
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -14,13 +15,17 @@ from retrograd.envs.toys.chains import Counter
 from retrograd.envs.vector import GymVec
 from retrograd.envs.wrappers import BaseWrapper, FrameStack
 
+# lengths differ, so that rows end while others go on
+LENGTHS = (4, 3, 5)
+COUNTERS = [partial(Counter, length) for length in LENGTHS]
+
 
 def make_vecs():
     return {
-        "in process": lambda: GymVec([Counter] * 3, seed=0, name="counter"),
-        "workers": lambda: GymVec([Counter] * 3, seed=0, name="counter", workers=True),
-        "wrapped": lambda: BaseWrapper(GymVec([Counter] * 3, seed=0, name="counter")),
-        "factory": lambda: EnvironmentFactory().create_vec("counter", num_envs=3),
+        "in process": lambda: GymVec(COUNTERS, seed=0, name="counter"),
+        "workers": lambda: GymVec(COUNTERS, seed=0, name="counter", workers=True),
+        "wrapped": lambda: BaseWrapper(GymVec(COUNTERS, seed=0, name="counter")),
+        "factory": lambda: EnvironmentFactory().create_vec(Counter, num_envs=3),
     }
 
 
@@ -40,7 +45,9 @@ def test_counter_never_mixes_episodes(kind):
         assert not (step.terminated & step.truncated).any()
         ends += [("terminated" if step.terminated[0] else "truncated")] if step.reset[0] else []
         transitions += len(step.reward)
-        assert all(e.score == 4.0 and e.length_steps == 4 and e.length_frames == 4 for e in step.episodes)
+        for episode in step.episodes:
+            length = 4 if kind == "factory" else LENGTHS[episode.row]
+            assert (episode.score, episode.length_steps, episode.length_frames) == (length, length, length)
         obs = step.obs
     assert transitions == 60
     assert ends == ["terminated", "truncated"] * 2 + ["terminated"]

@@ -64,15 +64,25 @@ def test_catch_screen_goes_through_the_atari_path():
         for episode in step.episodes:
             assert episode.score == 1.0
             lengths.append((episode.length_steps, episode.length_frames))
-    assert set(lengths) == {(9, 36)}
+    assert set(lengths) == {(9, 33)}
 
 
-def test_catch_screen_hides_the_ball_on_odd_ticks():
+def test_catch_screen_shows_the_ball_on_odd_ticks_only():
     env = CatchScreen()
     frame, _ = env.reset(seed=0)
     assert (frame == 236).any()
-    frame, *_ = env.step(0)
-    assert not (frame == 236).any()
+    shown = [bool((env.step(0)[0] == 236).any()) for _ in range(12)]
+    assert shown == [True, False] * 6
+
+
+def test_pictures_of_a_flickering_screen_show_the_ball():
+    viewer = EnvironmentFactory().create_viewer("catch_screen", seed=0)
+    for _ in range(8):
+        viewer.send(np.array([0]))
+        viewer.recv()
+    frames = viewer.pop_frames()
+    assert len(frames) == 16
+    assert all((frame == 236).any() for frame in frames)
 
 
 def test_memory_chain_needs_the_first_observation():

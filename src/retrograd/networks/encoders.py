@@ -80,6 +80,8 @@ def make_encoder(
     if is_image(spec):
         assert isinstance(spec, ArraySpec)
         if min(spec.shape[1:]) < 36:
-            raise UsageError(f"images of {spec.shape[1]}×{spec.shape[2]} are too small for the Nature encoder: at least 36×36")
+            raise UsageError(
+                f"images of {spec.shape[1]}×{spec.shape[2]} are too small for the Nature encoder: at least 36×36"
+            )
         return NatureCNN(spec, width, channels_last=channels_last)
     return MLP(spec)

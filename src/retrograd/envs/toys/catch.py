@@ -46,9 +46,9 @@ class Catch(Env[Any, Any]):
 
 
 class CatchScreen(Env[Any, Any]):
-    """Catch as frames [210, 160, 3] of which four make one move; the ball is drawn on even ticks only.
+    """Catch as frames [210, 160, 3] of which four make one move; after the first the ball is on odd ticks only.
 
-    A learner without the max over two frames is blind to the ball when it looks at odd ticks.
+    Who looks at every fourth frame without the max over two never sees it.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012
@@ -73,7 +73,7 @@ class CatchScreen(Env[Any, Any]):
     def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self._tick += 1
         reward, landed = 0.0, False
-        if self._tick % self.TICKS_PER_MOVE == 0:
+        if self._tick % self.TICKS_PER_MOVE == 1:  # at once, so that the two pooled frames agree
             _, reward, landed, _, _ = self._game.step((1, 2, 0)[action])
         return self.render(), reward, landed, False, {"lives": 0}
 
@@ -82,7 +82,7 @@ class CatchScreen(Env[Any, Any]):
         height, width = 210 // self._game.rows, 160 // self._game.columns
         left = self._game.paddle * width
         screen[-height:, left : left + width] = (92, 186, 92)
-        if self._tick % 2 == 0:
+        if self._tick % 2 == 1 or self._tick == 0:
             top, left = self._game.ball_row * height, self._game.ball_column * width
             screen[top : top + height, left : left + width] = (236, 236, 236)
         return screen

@@ -1,0 +1,169 @@
+"""The parts a config asks for: environments, agent, loop; and the judge that plays evaluation games."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.build.protocol import atari_protocol
+from retrograd.config import Config
+from retrograd.core.errors import CheckpointError, UsageError
+from retrograd.core.seeding import Streams
+from retrograd.core.types import EnvSpec
+from retrograd.envs.factory import EnvironmentFactory
+from retrograd.experiments.reference import baseline
+
+if TYPE_CHECKING:
+    import torch
+
+    from retrograd.core.protocols import Agent, VecEnv
+    from retrograd.training.checkpoint import Checkpoint
+    from retrograd.training.run import Run
+    from retrograd.training.video import VideoInfo, Viewer
+
+# a module for each kind of agent, imported when one is made: torch takes seconds
+KINDS = {"value": "value", "random": "idle", "constant": "idle"}
+
+
+class Builder:
+    """Makes parts on request; ``env`` replaces the config's environment by the caller's own."""
+
+    def __init__(self, config: Config, *, env: Any = None) -> None:
+        self.config = config
+        self.env = env if env is not None else config["env"]["game_id"]
+        self.streams = Streams(config["seed"])
+        self.factory = EnvironmentFactory()
+        self._kind = import_module(f"retrograd.build.{KINDS[config['agent']['kind']]}")
+
+    def environments(self) -> VecEnv:
+        """The rows the agent learns on."""
+        training, hardware = self.config["training"], self.config["hardware"]
+        return self.factory.create_vec(
+            self.env,
+            num_envs=training["num_envs"],
+            protocol=atari_protocol(self.config, training=True),
+            seed=self.streams.integer("environments"),
+            backend=hardware["backend"],
+            threads=hardware["env_threads"] or 0,
+            workers=hardware["workers"],
+            max_episode_steps=training["max_episode_steps"],
+        )
+
+    def evaluation_environments(self, step: int) -> VecEnv:
+        """Fresh rows whose seed depends on the run's seed and the step alone."""
+        hardware = self.config["hardware"]
+        return self.factory.create_vec(
+            self.env,
+            num_envs=self.config["eval"]["num_envs"],
+            protocol=atari_protocol(self.config, training=False),
+            seed=self.streams.integer(f"evaluation {step}"),
+            backend=hardware["backend"],
+            threads=hardware["env_threads"] or 0,
+        )
+
+    def viewer(self, step: int) -> Viewer:
+        """One row with pictures."""
+        viewer: Any = self.factory.create_viewer(
+            self.env,
+            protocol=atari_protocol(self.config, training=False),
+            seed=self.streams.integer(f"video {step}"),
+        )
+        return viewer  # type: ignore[no-any-return]
+
+    def device(self) -> torch.device:
+        import torch
+
+        name = self.config["hardware"]["device"]
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name.startswith("cuda") and not torch.cuda.is_available():
+            raise UsageError(f"hardware.device={name} needs CUDA, and torch sees none here; use cpu or auto")
+        if name == "mps" and not torch.backends.mps.is_available():
+            raise UsageError("hardware.device=mps needs Apple's Metal, and torch sees none here; use cpu or auto")
+        return torch.device(name)
+
+    def agent(self, spec: EnvSpec) -> Agent:
+        agent: Agent = self._kind.make_agent(self, spec)
+        return agent
+
+    def loop(
+        self, agent: Agent, envs: VecEnv, run: Run
+    ) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+        """A function that begins the loop of the agent's kind, and what it adds to the log rows."""
+        loop: Any = self._kind.make_loop(self, agent, envs, run)
+        return loop  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Plays evaluation games and records videos of an agent, on environments made anew each time."""
+
+    builder: Builder
+    agent: Agent
+
+    def evaluate(self, *, episodes: int, step: int) -> dict[str, Any]:
+        from retrograd.training.evaluate import evaluate, summarize
+
+        envs = self.builder.evaluation_environments(step)
+        try:
+            result = evaluate(self.agent, envs, episodes=episodes, step=step)
+        finally:
+            envs.close()
+        config = self.builder.config
+        return summarize(
+            result,
+            step=step,
+            game=config["env"]["name"],
+            protocol=config["env_protocol"]["name"],
+            baseline=baseline(config["env"]["name"]),
+        )
+
+    def record(self, path: Path, *, step: int) -> VideoInfo:
+        from retrograd.training.video import record_episode
+
+        viewer = self.builder.viewer(step)
+        try:
+            return record_episode(self.agent, viewer, path, step=step)
+        finally:
+            viewer.close()
+
+
+def restore_agent(checkpoint: Checkpoint, config: Config, *, env: Any = None) -> tuple[Builder, Agent]:
+    """The agent of a checkpoint, ready to play."""
+    builder = Builder(config, env=env)
+    seed_everything(config["seed"])
+    set_threads(config["hardware"]["torch_threads"])
+    envs = builder.evaluation_environments(checkpoint.step)
+    spec = envs.spec
+    envs.close()
+    agent = builder.agent(spec)
+    for name, part in agent.parts.items():
+        try:
+            part.load_state_dict(checkpoint.parts[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise CheckpointError(f"{checkpoint.path / 'agent.pt'}: part {name!r} does not fit: {error}") from error
+    return builder, agent
+
+
+def seed_everything(seed: int) -> None:
+    """Global generators, for code that asks them; ours come from named streams."""
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - third-party environments may use the old generator
+    torch.manual_seed(seed)
+
+
+def set_threads(torch_threads: int | None) -> None:
+    """``None`` takes the cores this process may use."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(torch_threads or cores)

@@ -1,0 +1,42 @@
+"""Agents that do not learn: random and constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrograd.agents.baselines import ConstantAgent, RandomAgent
+from retrograd.core.errors import UsageError
+from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.types import ContinuousActions, EnvSpec
+from retrograd.replay.null import NoReplay
+from retrograd.training.off_policy import off_policy
+from retrograd.training.run import Run
+
+if TYPE_CHECKING:
+    from retrograd.build.builder import Builder
+
+
+def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
+    if builder.config["agent"]["kind"] == "random":
+        return RandomAgent(spec.action, builder.streams["exploration"])
+    return ConstantAgent(_constant_action(builder.config["agent"]["action"], spec))
+
+
+def make_loop(
+    builder: Builder, agent: Agent, envs: VecEnv, run: Run
+) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+    idle = {"batch_size": 1, "start_size": 1, "updates_per_step": Fraction(0)}
+    return partial(off_policy, agent, envs, NoReplay(), run, **idle), dict
+
+
+def _constant_action(action: int, spec: EnvSpec) -> Any:
+    if isinstance(spec.action, ContinuousActions):
+        return np.clip(np.full_like(spec.action.low, action), spec.action.low, spec.action.high)
+    if action >= spec.action.n:
+        raise UsageError(f"agent.action={action} must be from 0 to {spec.action.n - 1} in {spec.name}")
+    return action

@@ -1,0 +1,128 @@
+"""From a config to a trainer with its run folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retrograd.build.builder import Builder, Judge, seed_everything, set_threads
+from retrograd.build.memory import check_memory
+from retrograd.config import Config
+from retrograd.core.errors import UsageError
+from retrograd.core.types import EnvSpec
+
+if TYPE_CHECKING:
+    from retrograd.core.protocols import VecEnv
+    from retrograd.training.run import Plan
+    from retrograd.training.trainer import Trainer
+
+
+def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str] = (), quiet: bool = False) -> Trainer:
+    """Check what can be checked, make the parts, and only then the run folder."""
+    run_folder(config)
+    check_memory(config)
+    builder = Builder(config, env=env)
+    builder.device()
+    seed_everything(config["seed"])
+    set_threads(config["hardware"]["torch_threads"])
+    envs = builder.environments()
+    try:
+        return _assemble(builder, envs, command_line, quiet)
+    except BaseException:
+        envs.close()
+        raise
+
+
+def run_folder(config: Config) -> Path:
+    """Where the run goes; refused when something is there already."""
+    name, parent = config["run_name"], Path(config["output_dir"])
+    if name is None:
+        game = config["env"]["name"].replace("/", "_")
+        base = f"{game}_{config['agent']['name']}_seed{config['seed']}_{time.strftime('%Y%m%d-%H%M%S')}"
+        names = (base if number == 1 else f"{base}_{number}" for number in count(1))
+        name = next(name for name in names if not (parent / name).exists())
+    folder: Path = parent / name
+    if folder.exists():
+        raise UsageError(f"the output folder {folder} exists already; choose another run_name or remove it")
+    return folder
+
+
+def make_plan(config: Config, spec: EnvSpec) -> Plan:
+    """Frames of the config become steps of the run."""
+    from retrograd.training.run import Plan
+
+    training, frames = config["training"], spec.frames_per_step
+
+    def steps(key: str) -> int | None:
+        return None if training[key] is None else max(1, training[key] // frames)
+
+    return Plan(
+        total_steps=-(-training["total_env_frames"] // frames),
+        frames_per_step=frames,
+        log_every_steps=training["log_every_steps"],
+        warmup_steps=training["warmup_random_steps"] if config["agent"]["kind"] == "value" else 0,
+        total_episodes=training["total_episodes"],
+        light_eval_every_steps=steps("light_eval_every_frames"),
+        full_eval_every_steps=steps("full_eval_every_frames"),
+        eval_every_episodes=training["eval_every_episodes"],
+        checkpoint_every_episodes=training["checkpoint_every_episodes"],
+    )
+
+
+def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet: bool) -> Trainer:
+    from retrograd.tracking.console import ConsoleSink, NullConsole
+    from retrograd.tracking.csv import CsvSink
+    from retrograd.tracking.logger import Logger
+    from retrograd.training.checkpoint import CheckpointStore
+    from retrograd.training.run import Run
+    from retrograd.training.trainer import Trainer
+
+    config = builder.config
+    agent = builder.agent(envs.spec)
+    plan = make_plan(config, envs.spec)
+    folder = run_folder(config)
+    progress = NullConsole() if quiet else ConsoleSink(plan.total_steps, prefill_until_step=plan.warmup_steps)
+    logger = Logger([CsvSink(folder), progress])
+    run = Run(
+        plan,
+        on_episode=lambda episode, step, _: logger.log_episode(
+            episode, step=step, env_frames=step * plan.frames_per_step
+        ),
+        on_update=lambda update: logger.tracker.update(update.metrics),
+    )
+    loop, log_extras = builder.loop(agent, envs, run)
+    _open_folder(folder, config, command_line or sys.argv, str(builder.device()))
+    return Trainer(
+        agent,
+        envs,
+        run,
+        loop,
+        folder=folder,
+        config_yaml=config.to_yaml(),
+        logger=logger,
+        progress=progress,
+        judge=Judge(builder, agent),
+        store=CheckpointStore(folder),
+        streams=builder.streams,
+        light_episodes=config["eval"]["light_episodes"],
+        full_episodes=config["eval"]["full_episodes"],
+        record_video=config["eval"]["record_video"],
+        log_extras=log_extras,
+    )
+
+
+def _open_folder(folder: Path, config: Config, command_line: Sequence[str], device: str) -> None:
+    """The config and the versions; only now does the run exist on disk."""
+    from retrograd.training import durable
+    from retrograd.training.versions import collect_versions, write_versions
+
+    try:
+        (folder / ".hydra").mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"the output folder {folder} cannot be made: {error.strerror or error}") from error
+    durable.write_text(folder / ".hydra" / "config.yaml", config.to_yaml())
+    write_versions(folder, collect_versions(command_line, device=device))

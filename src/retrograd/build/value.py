@@ -1,0 +1,103 @@
+"""Value-based agents: network, loss, explorers, replay and the off-policy loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from retrograd.agents.dqn import DQNLoss
+from retrograd.agents.value import ValueAgent
+from retrograd.core.errors import UsageError
+from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.schedules import Constant, Linear, WarmUp
+from retrograd.core.types import DiscreteActions, EnvSpec, Transitions
+from retrograd.exploration import EpsilonGreedy
+from retrograd.networks.optimizers import make_optimizer
+from retrograd.networks.q_network import make_q_network
+from retrograd.replay import CompressedStorage, NStep, Prioritized, RawStorage, Replay, Uniform
+from retrograd.training.off_policy import off_policy
+from retrograd.training.run import Run
+
+if TYPE_CHECKING:
+    from retrograd.build.builder import Builder
+
+
+def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
+    config = builder.config
+    agent, preset, hardware = config["agent"], config["preset"], config["hardware"]
+    if not isinstance(spec.action, DiscreteActions):
+        raise UsageError(f"agent={agent['name']} needs discrete actions; {spec.name} has continuous ones")
+    torch.manual_seed(builder.streams.integer("network"))
+    network = make_q_network(
+        spec.obs, spec.action.n, network=agent["network"], channels_last=hardware["channels_last"]
+    ).to(builder.device())
+    optimizer = make_optimizer(
+        preset["optimizer"],
+        network,
+        lr=preset["lr"],
+        adam_eps=preset["adam_eps"],
+        rmsprop_decay=preset["rmsprop_decay"],
+        rmsprop_momentum=preset["rmsprop_momentum"],
+        rmsprop_eps=preset["rmsprop_eps"],
+        fused=hardware["fused_optimizer"],
+    )
+    explorer = partial(EpsilonGreedy, num_actions=spec.action.n)
+    return ValueAgent(
+        network,
+        DQNLoss(double=agent["double"], huber=preset["loss"] == "huber"),
+        optimizer,
+        explorer=explorer(_epsilon(builder, spec), rng=builder.streams["exploration"]),
+        eval_explorer=explorer(Constant(config["eval"]["epsilon"]), rng=builder.streams["evaluation"]),
+        target_update_updates=agent["target_update_freq"],
+        max_grad_norm=agent["max_grad_norm"],
+        loss_reduction=preset["loss_reduction"],
+    )
+
+
+def make_replay(builder: Builder, spec: EnvSpec) -> Replay[Transitions]:
+    config, values = builder.config, builder.config["replay"]
+    store = CompressedStorage if values["storage"] == "compressed" else RawStorage
+    sampler = (
+        Prioritized(
+            alpha=values["alpha"],
+            beta_start=values["beta_start"],
+            beta_end=values["beta_end"],
+            beta_decay_frames=values["beta_decay_frames"],
+            frames_per_step=spec.frames_per_step,
+            priority_eps=values["priority_eps"],
+        )
+        if values["prioritized"]
+        else Uniform()
+    )
+    storage = store(spec, values["capacity"], config["training"]["num_envs"])
+    reader = NStep(1, config["agent"]["gamma"])
+    return Replay(storage, sampler, reader, builder.streams["replay"], builder.device())
+
+
+def make_loop(
+    builder: Builder, agent: Agent, envs: VecEnv, run: Run
+) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+    values = builder.config["agent"]
+    replay = make_replay(builder, envs.spec)
+    begin = partial(
+        off_policy,
+        agent,
+        envs,
+        replay,
+        run,
+        batch_size=values["batch_size"],
+        start_size=values["replay_start_size"],
+        updates_per_step=Fraction(1, values["update_frequency"]),
+    )
+    return begin, lambda: {f"replay_{name}": value for name, value in replay.diagnostics().items()}
+
+
+def _epsilon(builder: Builder, spec: EnvSpec) -> WarmUp:
+    """Random during the warm-up; the decay begins when it ends."""
+    preset, warmup = builder.config["preset"], builder.config["training"]["warmup_random_steps"]
+    decay_steps = preset["epsilon_decay_frames"] // spec.frames_per_step
+    return WarmUp(1.0, warmup, Linear(preset["epsilon_start"], preset["epsilon_end"], decay_steps, begin_steps=warmup))
