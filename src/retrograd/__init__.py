@@ -11,8 +11,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "A2C": "api",
+    "C51": "api",
     "DQN": "api",
+    "DoubleDQN": "api",
+    "IQN": "api",
     "Learner": "api",
+    "MunchausenDQN": "api",
+    "PPO": "api",
+    "QRDQN": "api",
+    "Rainbow": "api",
     "RandomPlayer": "api",
     "evaluate_checkpoint": "api",
     "train": "api",

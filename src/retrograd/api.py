@@ -88,9 +88,14 @@ class Learner:
         spec = self._observation_shape()
         single = not isinstance(obs, dict) and np.ndim(obs) == len(spec)
         rows = np.asarray(obs)[None] if single else obs
+        if "normalizers" in agent.parts:
+            rows = agent.parts["normalizers"].normalize(rows)  # type: ignore[attr-defined]
         if deterministic and hasattr(agent, "greedy"):
             return (agent.greedy(rows)[0] if single else agent.greedy(rows)), state
-        decision = agent.act(rows, state, step=self._step, explore=not deterministic)
+        if deterministic and hasattr(agent, "decide_greedily"):
+            decision = agent.decide_greedily(rows, state)
+        else:
+            decision = agent.act(rows, state, step=self._step, explore=not deterministic)
         return (decision.action[0] if single else decision.action), decision.state
 
     def evaluate(self, episodes: int | None = None) -> dict[str, Any]:
@@ -141,6 +146,60 @@ class DQN(Learner):
     """Nature DQN (track A): Mnih et al. 2015."""
 
     groups = {"agent": "dqn"}
+
+
+class DoubleDQN(Learner):
+    """DQN that chooses the next action with one network and values it with the other: van Hasselt et al. 2016."""
+
+    groups = {"agent": "double"}
+
+
+class C51(Learner):
+    """Categorical value distributions: Bellemare et al. 2017."""
+
+    groups = {"agent": "c51"}
+
+
+class QRDQN(Learner):
+    """Quantile regression: Dabney et al. 2018."""
+
+    groups = {"agent": "qr_dqn"}
+
+
+class IQN(Learner):
+    """Implicit quantile networks: Dabney et al. 2018."""
+
+    groups = {"agent": "iqn"}
+
+
+class MunchausenDQN(Learner):
+    """DQN that adds its own log-policy to the reward: Vieillard et al. 2020."""
+
+    groups = {"agent": "munchausen"}
+
+
+class Rainbow(Learner):
+    """Double, dueling, priorities, three steps, C51 and noisy layers together: Hessel et al. 2018."""
+
+    groups = {"agent": "rainbow"}
+
+
+class PPO(Learner):
+    """Proximal policy optimization: Schulman et al. 2017."""
+
+    groups = {"agent": "ppo"}
+
+
+class A2C(Learner):
+    """Synchronous advantage actor-critic: Mnih et al. 2016."""
+
+    groups = {"agent": "a2c"}
+
+
+class RecurrentPPO(Learner):
+    """PPO whose policy remembers, by an LSTM or a GRU; public as ``retrograd.contrib.RecurrentPPO``."""
+
+    groups = {"agent": "recurrent_ppo"}
 
 
 class RandomPlayer(Learner):

@@ -184,8 +184,13 @@ def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def from_saved(content: Mapping[str, Any]) -> Config:
-    """The config a run folder or a checkpoint holds."""
-    return _finish(_thaw(content))
+    """The config a run folder or a checkpoint holds; a key younger than it takes the value that changes nothing."""
+    values = _thaw(content)
+    values["training"] = _shipped_group("training", "default") | values.get("training", {})
+    if values.get("agent", {}).get("kind") == "value":
+        for group, option in TRACKS["A"].items():
+            values[group] = _shipped_group(group, option) | values.get(group, {})
+    return _finish(values)
 
 
 def _finish(values: dict[str, Any]) -> Config:
@@ -212,11 +217,12 @@ def _check_together(values: Mapping[str, Any]) -> None:
             problems.append(
                 f"replay.capacity={capacity} is too small for training.num_envs={values['training']['num_envs']}"
             )
-    if preset["epsilon_end"] > preset["epsilon_start"]:
+        problems += _without_meaning(agent, preset)
+    if "epsilon_end" in preset and preset["epsilon_end"] > preset["epsilon_start"]:
         problems.append(
             f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}"
         )
-    if replay["beta_start"] > replay["beta_end"]:
+    if "beta_start" in replay and replay["beta_start"] > replay["beta_end"]:
         problems.append(
             f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}"
         )
@@ -233,8 +239,35 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise UsageError("\n".join(problems))
 
 
+def _without_meaning(agent: Mapping[str, Any], preset: Mapping[str, Any]) -> list[str]:
+    """Switches of a value-based agent that say nothing beside another one, each with the reason."""
+    kind, problems = agent["distributional"], []
+    if agent["munchausen"] and agent["double"]:
+        problems.append(
+            "agent.double=true has no meaning with agent.munchausen=true: all next actions count, none is chosen"
+        )
+    if kind is not None and preset["loss"] != "huber":
+        problems.append(
+            f"preset.loss={preset['loss']} has no meaning with agent.distributional={kind}, which brings its own loss"
+        )
+    if kind == "c51" and agent["v_min"] >= agent["v_max"]:
+        problems.append(f"agent.v_min={agent['v_min']} must be below agent.v_max={agent['v_max']}")
+    if agent["noisy_epsilon"] and not agent["noisy"]:
+        problems.append("agent.noisy_epsilon=true has no meaning without agent.noisy=true: ε is used anyway")
+    if agent["encoder"] != "impala":
+        problems += [
+            f"agent.{key}={agent[key]} has no meaning without agent.encoder=impala"
+            for key, unset in (("impala_scale", 1), ("impala_pool", None), ("spectral_norm", False))
+            if agent[key] != unset
+        ]
+    return problems
+
+
 def _track(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """A or B when the four groups are exactly the track's, else custom and what differs."""
+    agent = values.get("agent")
+    if isinstance(agent, Mapping) and agent.get("kind") in schema.KIND_GROUPS:
+        return "custom", ()  # the tracks are for value-based agents: nothing was mixed
     nearest, fewest = "A", None
     for track, choices in TRACKS.items():
         differences = []
@@ -263,7 +296,8 @@ def _shipped_group(group: str, option: str) -> dict[str, Any]:
     assert isinstance(content, dict)
     merged: dict[str, Any] = {}
     for base in content.pop("defaults", []):
-        merged |= _shipped_group(group, base)
+        if isinstance(base, str):  # else it chooses the file of another group
+            merged |= _shipped_group(group, base)
     return merged | {str(key): value for key, value in content.items()}
 
 

@@ -81,16 +81,72 @@ _POSITIVE = _number(0, above=True)
 
 _EVERY_AGENT = {"kind": _TEXT, "name": _TEXT, "gamma": _UNIT, "frame_stack": _int(1, 4)}
 
+_POLICY = {
+    **_EVERY_AGENT,
+    "network": _choice("shared", "separate"),
+    "rollout_steps": _int(1),
+    "gae_lambda": _UNIT,
+    "normalize_advantage": _BOOL,
+    "value_coef": _number(0),
+    "entropy_coef": _number(0),
+    "entropy_coef_end": _number(0, optional=True),
+    "max_grad_norm": _number(0, above=True, optional=True),
+    "eval_policy": _choice("sample", "greedy"),
+}
+_PPO = {
+    **_POLICY,
+    "epochs": _int(1),
+    "minibatches": _int(1),
+    "clip_range": _POSITIVE,
+    "clip_range_end": _number(0, above=True, optional=True),
+    "value_clip": _BOOL,
+    "target_kl": _number(0, above=True, optional=True),
+}
+
 AGENTS: dict[str, dict[str, Rule]] = {
     "value": {
         **_EVERY_AGENT,
         "network": _choice("nature", "dueling"),
         "double": _BOOL,
+        "n_step": _int(1, 1000),
+        "noisy": _BOOL,
+        "noisy_sigma": _POSITIVE,
+        "noisy_epsilon": _BOOL,
+        "noise_each_step": _BOOL,
+        "distributional": _choice("c51", "quantile", "iqn", optional=True),
+        "atoms": _int(2),
+        "v_min": Rule(float),
+        "v_max": Rule(float),
+        "c51_priority": _choice("kl", "cross_entropy"),
+        "quantiles": _int(2),
+        "kappa": _number(0),
+        "iqn_samples": _int(1),
+        "iqn_target_samples": _int(1),
+        "iqn_policy_samples": _int(1),
+        "iqn_cosines": _int(1),
+        "munchausen": _BOOL,
+        "munchausen_alpha": _UNIT,
+        "munchausen_tau": _POSITIVE,
+        "munchausen_clip": _number(-math.inf, 0),
+        "munchausen_policy": _choice("target", "online"),
+        "encoder": _choice("nature", "impala"),
+        "impala_scale": _int(1),
+        "impala_pool": _int(1, optional=True),
+        "spectral_norm": _BOOL,
+        "head_layer_norm": _BOOL,
         "update_frequency": _int(1),
         "target_update_freq": _int(1),
         "replay_start_size": _int(1),
         "batch_size": _int(1),
         "max_grad_norm": _number(0, above=True, optional=True),
+    },
+    "ppo": _PPO,
+    "a2c": _POLICY,
+    "recurrent_ppo": {
+        **{key: rule for key, rule in _PPO.items() if key != "network"},
+        "cell": _choice("lstm", "gru"),
+        "hidden_size": _int(1),
+        "sequence_steps": _int(1, optional=True),
     },
     "random": _EVERY_AGENT,
     "constant": {**_EVERY_AGENT, "action": _int(0)},
@@ -149,6 +205,8 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "total_episodes": _int(1, optional=True),
         "max_episode_steps": _int(1, optional=True),
         "num_envs": _int(1, 1024),
+        "normalize_observations": _BOOL,
+        "normalize_rewards": _BOOL,
         "warmup_random_steps": _int(0),
         "log_every_steps": _int(1),
         "light_eval_every_frames": _int(1, optional=True),
@@ -179,6 +237,22 @@ GROUPS: dict[str, dict[str, Rule]] = {
     "tensorboard": _TRACKER,
 }
 
+_ON_POLICY: dict[str, dict[str, Rule]] = {
+    "preset": {
+        "optimizer": _choice("adam", "tf_rmsprop"),
+        "lr": _POSITIVE,
+        "lr_end": _number(0, optional=True),
+        "rmsprop_decay": _UNIT,
+        "rmsprop_eps": _POSITIVE,
+        "adam_eps": _POSITIVE,
+        "reward_clip": _BOOL,
+    },
+    "replay": {},
+}
+
+# groups that hold other keys for some kinds of agent: what would have no effect is not there
+KIND_GROUPS: dict[str, dict[str, dict[str, Rule]]] = dict.fromkeys(("ppo", "a2c", "recurrent_ppo"), _ON_POLICY)
+
 TOP = {"seed": _int(0, 2**31 - 1), "output_dir": _TEXT, "run_name": _NAME, "track": _choice("A", "B", "custom")}
 
 
@@ -195,7 +269,7 @@ def _problems(config: Mapping[str, Any]) -> Iterator[str]:
     if kind not in AGENTS:
         yield f"agent.kind={kind!r} must be one of {', '.join(AGENTS)}.{suggest(str(kind), AGENTS)}"
         return
-    groups = {**GROUPS, "agent": AGENTS[str(kind)]}
+    groups = {**GROUPS, **KIND_GROUPS.get(str(kind), {}), "agent": AGENTS[str(kind)]}
     for key in config:
         if key not in groups and key not in TOP:
             yield f"unknown key {key!r}.{suggest(key, [*groups, *TOP])}"
@@ -207,7 +281,9 @@ def _problems(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"{group} must be a group of keys, not {values!r}"
             continue
         for key in values:
-            if key not in rules:
+            if key not in rules and key in GROUPS.get(group, {}):
+                yield f"{group}.{key} has no effect with agent.kind={kind}: choose a {group} made for it, or none"
+            elif key not in rules:
                 yield f"unknown key {group}.{key}.{suggest(str(key), rules)}"
         for key, rule in rules.items():
             if key not in values:

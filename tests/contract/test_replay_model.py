@@ -326,7 +326,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
 def test_equals_list_model(names: tuple[str, str, str], tmp_path: Any) -> None:
     """REQ REPLAY-1, REPLAY-3, REPLAY-4, REPLAY-5: contents, weights and discounts are those of the definition."""
 
-    @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=QUIET, database=None)
+    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=QUIET, database=None)
     @given(programs)
     def check(program: list[tuple[str, int, int, int]]) -> None:
         run(names, program, tmp_path / "saved")

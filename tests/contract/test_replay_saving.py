@@ -18,6 +18,7 @@ import torch
 from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
 from retrograd.replay import CompressedStorage, NStep, Prioritized, RawStorage, Replay, ReplaySaver, Windows
+from retrograd.replay.gather import KERNELS
 
 SPEC = EnvSpec("stacked", ArraySpec((4, 12, 12), np.dtype(np.uint8)), DiscreteActions(6), 4, 4)
 STORAGES = {"raw": RawStorage, "compressed": CompressedStorage}
@@ -83,6 +84,9 @@ def child(*arguments: str) -> subprocess.CompletedProcess[str]:
 def main(action: str, storage: str, folder: str) -> None:
     """What the child processes do: save twice and die in the middle of a third save, or load and go on."""
     replay, saver = make(storage), ReplaySaver(folder)
+    if action == "fallback":
+        sys.stdout.write(f"{KERNELS} {go_on(replay, 0, 200)}")
+        return
     if action == "continue":
         saver.load(replay)
         replay.check_valid()
@@ -111,6 +115,17 @@ def test_save_kill_load_in_a_new_process(storage: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
+def test_without_the_extension_everything_is_the_same(storage: str) -> None:
+    hidden = (
+        "import runpy, sys; sys.modules['retrograd.replay._sumtree'] = None; sys.argv[0] = sys.argv[1]; del sys.argv[1]"
+    )
+    run = f"{hidden}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", run, __file__, "fallback", storage, "unused"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == f"None {go_on(make(storage), 0, 200)}", done.stderr
+
+
+@pytest.mark.parametrize("storage", STORAGES)
 def test_later_saves_write_only_what_is_new(storage: str, tmp_path: Path) -> None:
     replay, saver = make(storage, capacity=2000), ReplaySaver(tmp_path)
     go_on(replay, 0, 400)
@@ -122,7 +137,7 @@ def test_later_saves_write_only_what_is_new(storage: str, tmp_path: Path) -> Non
     assert all(path.stat().st_mtime_ns == time for path, time in first.items())
     assert len(second) == 1
     assert second.pop().stat().st_size < sum(path.stat().st_size for path in first) / 10
-    assert len(list(tmp_path.glob("light-*"))) == 1
+    assert len(list(tmp_path.glob("light-*"))) == 2  # of this save and the one before
 
 
 def test_segments_of_what_was_overwritten_go(tmp_path: Path) -> None:
@@ -130,7 +145,7 @@ def test_segments_of_what_was_overwritten_go(tmp_path: Path) -> None:
     for first in range(0, 1000, 100):
         go_on(replay, first, 100)
         saver.save(replay)
-    assert len(list(tmp_path.glob("segment-*"))) <= 3
+    assert len(list(tmp_path.glob("segment-*"))) <= 4
     other = make("raw")
     ReplaySaver(tmp_path).load(other)
     assert go_on(other, 1000, 50) == go_on(replay, 1000, 50)
@@ -150,6 +165,25 @@ def test_a_loaded_replay_is_saved_on(tmp_path: Path) -> None:
     assert go_on(other, 200, 50) == go_on(replay, 200, 50)
 
 
+def test_the_save_before_stays_loadable(tmp_path: Path) -> None:
+    """A checkpoint that names it goes on from there, and later saves replace the one that nobody named."""
+    replay, saver = make("raw"), ReplaySaver(tmp_path)
+    names = []
+    for first in range(0, 300, 100):
+        go_on(replay, first, 100)
+        names.append(saver.save(replay))
+    with pytest.raises(CheckpointError, match=names[0]):
+        ReplaySaver(tmp_path).load(make("raw"), names[0])
+    other, saver = make("raw"), ReplaySaver(tmp_path)
+    saver.load(other, names[1])
+    digest = go_on(other, 200, 100)
+    names.append(saver.save(other))
+    assert sorted(path.name for path in tmp_path.glob("index-*")) == [names[1], names[3]]
+    last = make("raw")
+    ReplaySaver(tmp_path).load(last, names[1])
+    assert go_on(last, 200, 100) == digest
+
+
 def test_another_replays_files_are_replaced(tmp_path: Path) -> None:
     """A saver that neither wrote nor loaded what lies there starts anew."""
     first = make("raw")
@@ -162,6 +196,17 @@ def test_another_replays_files_are_replaced(tmp_path: Path) -> None:
     ReplaySaver(tmp_path).load(other)
     assert len(other) == len(second)
     assert go_on(other, 80, 50) == go_on(second, 80, 50)
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    notes, torn = tmp_path / "my-notes.txt", tmp_path / "index-000007.json.tmp"
+    notes.write_text("mine")
+    torn.write_text("left by a process that died")
+    replay = make("raw")
+    go_on(replay, 0, 20)
+    assert ReplaySaver(tmp_path).save(replay) == "index-000008.json"
+    assert notes.read_text() == "mine"
+    assert not torn.exists()
 
 
 def saved(folder: Path) -> Path:
@@ -199,10 +244,10 @@ def test_bad_index_is_named(tmp_path: Path) -> None:
         ReplaySaver(tmp_path).load(make("raw", capacity=500))
     with pytest.raises(UsageError, match="the saved replay has n_steps 3: this one has 2"):
         ReplaySaver(tmp_path).load(make("raw", n_steps=2))
-    index = tmp_path / "index.json"
+    index = next(tmp_path.glob("index-*"))
     text = index.read_text()
     index.write_text(text[:-20])
-    with pytest.raises(CheckpointError, match=r"index\.json: is not readable"):
+    with pytest.raises(CheckpointError, match=r"index-000001\.json: is not readable"):
         ReplaySaver(tmp_path).load(make("raw"))
     index.write_text(json.dumps(json.loads(text) | {"version": 99}))
     with pytest.raises(CheckpointError, match="version 99"):
@@ -217,7 +262,6 @@ def test_state_dict_is_plain_and_complete() -> None:
     assert_plain(state)
     other = make("compressed")
     other.load_state_dict(state)
-    go_on(replay, 0, 0)
     assert go_on(other, 200, 60) == go_on(replay, 200, 60)
 
 

@@ -87,7 +87,7 @@ def test_c_equals_numpy(capacity: int, seed: int) -> None:
 
 def test_bad_leaves_are_refused() -> None:
     tree = SumTree(5)
-    with pytest.raises(IndexError, match="outside"):
+    with pytest.raises(IndexError, match="leaf 5 lies outside"):
         tree.set(np.array([5]), np.array([1.0]))
     with pytest.raises(UsageError, match="capacity is 0"):
         SumTree(0)

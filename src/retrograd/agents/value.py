@@ -35,6 +35,11 @@ class QLoss(Protocol):
     def __call__(self, online: QNetwork, target: QNetwork, batch: Transitions, /) -> QLossOut: ...
 
 
+def at_action(values: Tensor, action: Tensor) -> Tensor:
+    """[B, A, Z] → [B, Z], those of each row's action [B]."""
+    return values.gather(1, action.view(-1, 1, 1).expand(-1, 1, values.shape[2])).squeeze(1)
+
+
 class Explorer(Protocol):
     def choose(self, greedy: Any, num_envs: int, *, step: int) -> Array: ...
 
@@ -53,6 +58,7 @@ class ValueAgent(Agent):
         target_update_updates: int,
         max_grad_norm: float | None,
         loss_reduction: str,
+        noise_each_step: bool = False,
     ) -> None:
         self.online = network
         self.target = copy.deepcopy(network).requires_grad_(False)
@@ -63,20 +69,26 @@ class ValueAgent(Agent):
         self.target_update_updates = target_update_updates
         self.max_grad_norm = max_grad_norm
         self.loss_reduction = loss_reduction
+        self.noise = network.noise
+        self.noise_each_step = noise_each_step  # else the noise of acting is held from one update to the next
         self.updates = 0
         self.device = next(network.parameters()).device
         self._params = list(network.parameters())
         self.parts = {"online": network, "target": self.target, "optimizer": optimizer, "counters": _Counters(self)}
+        if self.noise is not None:
+            self.parts["noise"] = self.noise
 
     def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
         explorer = self.explorer if explore else self.eval_explorer
         num_envs = len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
-        return Decision(explorer.choose(lambda: self.greedy(obs), num_envs, step=step))
+        if explore and self.noise is not None and self.noise_each_step:
+            self.noise.release()
+        return Decision(explorer.choose(lambda: self.greedy(obs, noisy=explore), num_envs, step=step))
 
     @torch.no_grad()
-    def greedy(self, obs: Obs) -> Array:
-        """The best action of each row [N]."""
-        return self.online.get_q_values(self._to_device(obs)).argmax(1).cpu().numpy()
+    def greedy(self, obs: Obs, *, noisy: bool = False) -> Array:
+        """The best action of each row [N], by the network without its noise unless asked otherwise."""
+        return self.online.get_q_values(self._to_device(obs), noisy=noisy).argmax(1).cpu().numpy()
 
     def update(self, batch: Transitions, *, step: int) -> Update:
         out = self.loss(self.online, self.target, batch)
@@ -91,6 +103,8 @@ class ValueAgent(Agent):
             torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
         self.optimizer.step()
         self.updates += 1
+        if self.noise is not None:
+            self.noise.release()
         if self.updates % self.target_update_updates == 0:
             self.sync_target()
         metrics = {"loss": out.per_sample.detach().mean(), "mean_q": mean_q, "max_q": max_q, "grad_norm": grad_norm}

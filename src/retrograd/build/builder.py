@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retrograd.build.normalizers import Normalizers
 from retrograd.build.protocol import atari_protocol
 from retrograd.config import Config
 from retrograd.core.errors import CheckpointError, UsageError
@@ -19,6 +20,7 @@ from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
 from retrograd.envs.factory import EnvironmentFactory
 from retrograd.experiments.reference import baseline
+from retrograd.tracking.csv import COLUMNS
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from retrograd.training.video import VideoInfo, Viewer
 
 # a module for each kind of agent, imported when one is made: torch takes seconds
-KINDS = {"value": "value", "random": "idle", "constant": "idle"}
+KINDS = {"value": "value", "ppo": "policy", "a2c": "policy", "recurrent_ppo": "recurrent", "random": "idle", "constant": "idle"}
 
 
 class Builder:
@@ -40,12 +42,13 @@ class Builder:
         self.env = env if env is not None else config["env"]["game_id"]
         self.streams = Streams(config["seed"])
         self.factory = EnvironmentFactory()
+        self.normalizers = Normalizers.of(config)
         self._kind = import_module(f"retrograd.build.{KINDS[config['agent']['kind']]}")
 
     def environments(self) -> VecEnv:
         """The rows the agent learns on."""
         training, hardware = self.config["training"], self.config["hardware"]
-        return self.factory.create_vec(
+        envs = self.factory.create_vec(
             self.env,
             num_envs=training["num_envs"],
             protocol=atari_protocol(self.config, training=True),
@@ -55,11 +58,12 @@ class Builder:
             workers=hardware["workers"],
             max_episode_steps=training["max_episode_steps"],
         )
+        return self.normalizers.wrap_training(envs)
 
     def evaluation_environments(self, step: int) -> VecEnv:
         """Fresh rows whose seed depends on the run's seed and the step alone."""
         hardware = self.config["hardware"]
-        return self.factory.create_vec(
+        envs = self.factory.create_vec(
             self.env,
             num_envs=self.config["eval"]["num_envs"],
             protocol=atari_protocol(self.config, training=False),
@@ -67,6 +71,7 @@ class Builder:
             backend=hardware["backend"],
             threads=hardware["env_threads"] or 0,
         )
+        return self.normalizers.wrap_evaluation(envs)
 
     def viewer(self, step: int) -> Viewer:
         """One row with pictures."""
@@ -75,7 +80,7 @@ class Builder:
             protocol=atari_protocol(self.config, training=False),
             seed=self.streams.integer(f"video {step}"),
         )
-        return viewer  # type: ignore[no-any-return]
+        return self.normalizers.wrap_evaluation(viewer)  # type: ignore[return-value]
 
     def device(self) -> torch.device:
         import torch
@@ -91,7 +96,14 @@ class Builder:
 
     def agent(self, spec: EnvSpec) -> Agent:
         agent: Agent = self._kind.make_agent(self, spec)
+        if self.normalizers:
+            agent.parts["normalizers"] = self.normalizers
         return agent
+
+    def update_columns(self) -> tuple[str, ...]:
+        """The leading columns of the update log."""
+        columns: tuple[str, ...] = getattr(self._kind, "UPDATE_COLUMNS", COLUMNS["update"])
+        return columns
 
     def loop(
         self, agent: Agent, envs: VecEnv, run: Run
@@ -107,6 +119,10 @@ class Judge:
 
     builder: Builder
     agent: Agent
+
+    def __post_init__(self) -> None:
+        # the agent may come from another builder, which saw the observations it was trained on
+        self.builder.normalizers = self.agent.parts.get("normalizers", self.builder.normalizers)  # type: ignore[assignment]
 
     def evaluate(self, *, episodes: int, step: int) -> dict[str, Any]:
         from retrograd.training.evaluate import evaluate, summarize

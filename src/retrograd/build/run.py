@@ -56,6 +56,7 @@ def make_plan(config: Config, spec: EnvSpec) -> Plan:
     from retrograd.training.run import Plan
 
     training, frames = config["training"], spec.frames_per_step
+    rollout_steps = config["agent"].get("rollout_steps")
 
     def steps(key: str) -> int | None:
         return None if training[key] is None else max(1, training[key] // frames)
@@ -70,6 +71,7 @@ def make_plan(config: Config, spec: EnvSpec) -> Plan:
         full_eval_every_steps=steps("full_eval_every_frames"),
         eval_every_episodes=training["eval_every_episodes"],
         checkpoint_every_episodes=training["checkpoint_every_episodes"],
+        sync_every_steps=rollout_steps and rollout_steps * training["num_envs"],
     )
 
 
@@ -86,7 +88,7 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
     plan = make_plan(config, envs.spec)
     folder = run_folder(config)
     progress = NullConsole() if quiet else ConsoleSink(plan.total_steps, prefill_until_step=plan.warmup_steps)
-    logger = Logger([CsvSink(folder), progress])
+    logger = Logger([CsvSink(folder, update_columns=builder.update_columns()), progress])
     run = Run(
         plan,
         on_episode=lambda episode, step, _: logger.log_episode(

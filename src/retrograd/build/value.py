@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from retrograd.agents.c51 import C51Loss
 from retrograd.agents.dqn import DQNLoss
-from retrograd.agents.value import ValueAgent
+from retrograd.agents.iqn import IQNLoss
+from retrograd.agents.munchausen import Munchausen
+from retrograd.agents.qr_dqn import QRDQNLoss
+from retrograd.agents.value import QLoss, ValueAgent
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, WarmUp
-from retrograd.core.types import DiscreteActions, EnvSpec, Transitions
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Transitions
 from retrograd.exploration import EpsilonGreedy
+from retrograd.networks.heads import Categorical, Quantiles
+from retrograd.networks.layers import NoiseSource
 from retrograd.networks.optimizers import make_optimizer
-from retrograd.networks.q_network import make_q_network
+from retrograd.networks.q_network import QNetwork, make_q_network
 from retrograd.replay import CompressedStorage, NStep, Prioritized, RawStorage, Replay, Uniform
 from retrograd.training.off_policy import off_policy
 from retrograd.training.run import Run
@@ -32,9 +38,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     if not isinstance(spec.action, DiscreteActions):
         raise UsageError(f"agent={agent['name']} needs discrete actions; {spec.name} has continuous ones")
     torch.manual_seed(builder.streams.integer("network"))
-    network = make_q_network(
-        spec.obs, spec.action.n, network=agent["network"], channels_last=hardware["channels_last"]
-    ).to(builder.device())
+    network = make_network(builder, spec.obs, spec.action.n).to(builder.device())
     optimizer = make_optimizer(
         preset["optimizer"],
         network,
@@ -48,14 +52,66 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     explorer = partial(EpsilonGreedy, num_actions=spec.action.n)
     return ValueAgent(
         network,
-        DQNLoss(double=agent["double"], huber=preset["loss"] == "huber"),
+        make_loss(builder),
         optimizer,
         explorer=explorer(_epsilon(builder, spec), rng=builder.streams["exploration"]),
         eval_explorer=explorer(Constant(config["eval"]["epsilon"]), rng=builder.streams["evaluation"]),
         target_update_updates=agent["target_update_freq"],
         max_grad_norm=agent["max_grad_norm"],
         loss_reduction=preset["loss_reduction"],
+        noise_each_step=agent["noise_each_step"],
     )
+
+
+def make_network(builder: Builder, obs: ArraySpec | dict[str, ArraySpec], num_actions: int) -> QNetwork:
+    """Encoder and head by the agent's switches; parameters come from torch's generator."""
+    agent = builder.config["agent"]
+    kind = agent["distributional"]
+    distribution: Categorical | Quantiles | None = None
+    if kind == "c51":
+        distribution = Categorical(agent["v_min"], agent["v_max"], agent["atoms"])
+    elif kind == "quantile":
+        distribution = Quantiles(agent["quantiles"])
+    return make_q_network(
+        obs,
+        num_actions,
+        network=agent["network"],
+        channels_last=builder.config["hardware"]["channels_last"],
+        distribution=distribution,
+        implicit=(agent["iqn_cosines"], agent["iqn_policy_samples"]) if kind == "iqn" else None,
+        noisy_sigma=agent["noisy_sigma"] if agent["noisy"] else None,
+        noise=NoiseSource(builder.streams.integer("noise")) if agent["noisy"] or kind == "iqn" else None,
+        layer_norm=agent["head_layer_norm"],
+        encoder={
+            "encoder": agent["encoder"],
+            "impala_scale": agent["impala_scale"],
+            "impala_pool": agent["impala_pool"],
+            "spectral_norm": agent["spectral_norm"],
+        },
+    )
+
+
+def make_loss(builder: Builder) -> QLoss:
+    agent = builder.config["agent"]
+    double, kappa = agent["double"], agent["kappa"]
+    munchausen = (
+        Munchausen(
+            alpha=agent["munchausen_alpha"],
+            tau=agent["munchausen_tau"],
+            clip=agent["munchausen_clip"],
+            policy=agent["munchausen_policy"],
+        )
+        if agent["munchausen"]
+        else None
+    )
+    match agent["distributional"]:
+        case "c51":
+            return C51Loss(double, munchausen, agent["c51_priority"])
+        case "quantile":
+            return QRDQNLoss(double, kappa, munchausen)
+        case "iqn":
+            return IQNLoss(agent["iqn_samples"], agent["iqn_target_samples"], double, kappa, munchausen)
+    return DQNLoss(double, builder.config["preset"]["loss"] == "huber", munchausen)
 
 
 def make_replay(builder: Builder, spec: EnvSpec) -> Replay[Transitions]:
@@ -74,7 +130,7 @@ def make_replay(builder: Builder, spec: EnvSpec) -> Replay[Transitions]:
         else Uniform()
     )
     storage = store(spec, values["capacity"], config["training"]["num_envs"])
-    reader = NStep(1, config["agent"]["gamma"])
+    reader = NStep(config["agent"]["n_step"], config["agent"]["gamma"])
     return Replay(storage, sampler, reader, builder.streams["replay"], builder.device())
 
 
@@ -97,7 +153,10 @@ def make_loop(
 
 
 def _epsilon(builder: Builder, spec: EnvSpec) -> WarmUp:
-    """Random during the warm-up; the decay begins when it ends."""
-    preset, warmup = builder.config["preset"], builder.config["training"]["warmup_random_steps"]
+    """Random during the warm-up; the decay begins when it ends. Noise takes ε's place."""
+    agent, preset = builder.config["agent"], builder.config["preset"]
+    warmup = builder.config["training"]["warmup_random_steps"]
+    if agent["noisy"] and not agent["noisy_epsilon"]:
+        return WarmUp(1.0, warmup, Constant(0.0))
     decay_steps = preset["epsilon_decay_frames"] // spec.frames_per_step
     return WarmUp(1.0, warmup, Linear(preset["epsilon_start"], preset["epsilon_end"], decay_steps, begin_steps=warmup))

@@ -9,11 +9,14 @@ is never changed after it was made: whoever wants another value makes another re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from retrograd.core.errors import UsageError
 
 if TYPE_CHECKING:  # torch takes two seconds to import: only learners pay for it
     from torch import Tensor
@@ -122,6 +125,45 @@ class Sequences:
     burn_in_steps: int
     weight: Tensor  # [B]
     index: Array  # [B] int64
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Rollout buffer to policy-gradient learners; every field has the same leading dimensions, [T, N] or [B]."""
+
+    obs: Tensor | dict[str, Tensor]
+    action: Tensor
+    reward: Tensor
+    log_prob: Tensor  # of the policy that played
+    value: Tensor  # as that policy's critic saw it
+    advantage: Tensor
+    returns: Tensor  # advantage + value
+    extras: dict[str, Tensor]
+
+    def select(self, pick: Callable[[Tensor], Tensor]) -> Rollout:
+        """The rollout with ``pick`` applied to every tensor."""
+        obs = {k: pick(t) for k, t in self.obs.items()} if isinstance(self.obs, dict) else pick(self.obs)
+        names = ("action", "reward", "log_prob", "value", "advantage", "returns")
+        fields: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
+        return replace(self, obs=obs, extras={k: pick(t) for k, t in self.extras.items()}, **fields)
+
+    def minibatches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Rollout]:
+        """All steps once, shuffled, in batches [B]; the last one is smaller where they do not divide evenly.
+
+        One batch of everything is not shuffled: the order would change nothing but the last digits.
+        """
+        if batch_size < 1:
+            raise UsageError(f"batch_size is {batch_size}: must be at least 1")
+        import torch
+
+        flat = self.select(lambda tensor: tensor.flatten(0, 1))
+        if batch_size >= len(flat.reward):
+            yield flat
+            return
+        order = torch.from_numpy(rng.permutation(len(flat.reward))).to(flat.reward.device)
+        for begin in range(0, len(order), batch_size):
+            chosen = order[begin : begin + batch_size]
+            yield flat.select(lambda tensor, chosen=chosen: tensor.index_select(0, chosen))  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)

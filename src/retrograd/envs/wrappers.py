@@ -14,6 +14,9 @@ from retrograd.core.errors import UsageError
 from retrograd.core.protocols import VecEnv
 from retrograd.core.types import Array, ArraySpec, EnvStep, Obs
 
+OBSERVATION_CLIP = 10.0
+EPSILON = 1e-8
+
 
 class RunningMeanStd:
     """Mean and variance of everything seen, merged batch by batch (Chan et al. 1979), in float64."""
@@ -150,10 +153,18 @@ class FrameStack(BaseWrapper):
         return zeros
 
 
+def standardize(
+    obs: Obs, statistics: RunningMeanStd, *, clip: float = OBSERVATION_CLIP, epsilon: float = EPSILON
+) -> Array:
+    """Mean 0 and variance 1 by the statistics, cut to ±``clip``."""
+    scaled = (np.asarray(obs) - statistics.mean) / np.sqrt(statistics.var + epsilon)
+    return np.clip(scaled, -clip, clip).astype(np.float32)
+
+
 class NormalizeObservations(BaseWrapper):
     """Observations with mean 0 and variance 1 by running statistics, cut to ±``clip``."""
 
-    def __init__(self, env: VecEnv, *, clip: float = 10.0, epsilon: float = 1e-8) -> None:
+    def __init__(self, env: VecEnv, *, clip: float = OBSERVATION_CLIP, epsilon: float = EPSILON) -> None:
         super().__init__(env)
         spec = _array_spec(env, "NormalizeObservations")
         if spec.dtype == np.uint8:
@@ -191,8 +202,7 @@ class NormalizeObservations(BaseWrapper):
         self._obs = np.array(state["obs"])
 
     def _normalize(self, obs: Obs) -> Array:
-        scaled = (np.asarray(obs) - self.rms.mean) / np.sqrt(self.rms.var + self._epsilon)
-        return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
+        return standardize(obs, self.rms, clip=self._clip, epsilon=self._epsilon)
 
 
 class NormalizeRewards(BaseWrapper):

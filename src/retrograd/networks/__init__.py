@@ -1,16 +1,21 @@
 """Torch modules and optimizers; they know nothing of reinforcement learning's loops."""
 
-from retrograd.networks.encoders import MLP, NatureCNN, make_encoder
+from retrograd.networks.encoders import MLP, ImpalaCNN, NatureCNN, make_encoder
 from retrograd.networks.heads import DuelingHead, LinearHead
+from retrograd.networks.layers import NoiseSource, NoisyLinear
 from retrograd.networks.optimizers import DeepMindRMSprop, make_optimizer
-from retrograd.networks.q_network import QNetwork
+from retrograd.networks.q_network import ImplicitQNetwork, QNetwork
 
 __all__ = [
     "MLP",
     "DeepMindRMSprop",
     "DuelingHead",
+    "ImpalaCNN",
+    "ImplicitQNetwork",
     "LinearHead",
     "NatureCNN",
+    "NoiseSource",
+    "NoisyLinear",
     "QNetwork",
     "make_encoder",
     "make_optimizer",

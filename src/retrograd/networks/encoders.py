@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec
+from retrograd.networks.layers import SpectralConv2d
 
 Observation = Tensor | dict[str, Tensor]
 
@@ -21,22 +23,28 @@ Observation = Tensor | dict[str, Tensor]
 class NatureCNN(nn.Module):
     """The encoder of Mnih et al. 2015: 32×8×8/4, 64×4×4/2, 64×3×3/1, then ``width`` units.
 
-    ``width=None`` leaves the last layer out, for heads whose streams bring their own.
+    ``width=None`` leaves the last layer out, for heads whose streams bring their own. ``layer_norm`` normalizes
+    before every activation.
     Weights and biases start uniform in ±1/√fan_in, which is torch's own default and DeepMind's.
     """
 
-    def __init__(self, spec: ArraySpec, width: int | None = 512, *, channels_last: bool = True) -> None:
+    def __init__(
+        self, spec: ArraySpec, width: int | None = 512, *, channels_last: bool = True, layer_norm: bool = False
+    ) -> None:
         super().__init__()
         channels, height, image_width = spec.shape
         self.channels_last = channels_last
-        self.convolutions = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
+        # one group is layer normalization over all channels and pixels of an image
+        normalize = [nn.GroupNorm(1, size) for size in (32, 64, 64)] if layer_norm else [None] * 3
+        layers = (
+            nn.Conv2d(channels, 32, 8, 4), normalize[0], nn.ReLU(),
+            nn.Conv2d(32, 64, 4, 2), normalize[1], nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1), normalize[2], nn.ReLU(),
         )  # fmt: skip
+        self.convolutions = nn.Sequential(*(layer for layer in layers if layer is not None))
         with torch.no_grad():
             flat = self.convolutions(torch.zeros(1, channels, height, image_width)).flatten(1).shape[1]
-        self.project = nn.Sequential(nn.Linear(flat, width), nn.ReLU()) if width else nn.Sequential()
+        self.project = _project(flat, width, layer_norm)
         self.width = width or flat
         if channels_last:
             self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -48,17 +56,76 @@ class NatureCNN(nn.Module):
         return self.project(features.flatten(1))  # flattened in channel, row, column order in both layouts
 
 
+class ImpalaCNN(nn.Module):
+    """The residual encoder of Espeholt et al. 2018, arXiv:1802.01561: three sections of 16, 32, 32 channels × ``scale``.
+
+    ``pool`` ends it with a max over that many by that many fields, which makes the features' size independent of
+    the image's. ``spectral_norm`` bounds the gain of the residual convolutions, and of those alone.
+    """
+
+    def __init__(
+        self,
+        spec: ArraySpec,
+        width: int | None = 512,
+        *,
+        scale: int = 1,
+        pool: int | None = None,
+        spectral_norm: bool = False,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__()
+        channels, height, image_width = spec.shape
+        self.channels_last = channels_last
+        sections: list[nn.Module] = []
+        for size in (16 * scale, 32 * scale, 32 * scale):
+            sections += [
+                nn.Conv2d(channels, size, 3, padding=1),
+                nn.MaxPool2d(3, 2, padding=1),
+                _Residual(size, spectral_norm),
+                _Residual(size, spectral_norm),
+            ]
+            channels = size
+        ending = [nn.AdaptiveMaxPool2d(pool)] if pool else []
+        self.convolutions = nn.Sequential(*sections, nn.ReLU(), *ending)
+        with torch.no_grad():
+            flat = self.convolutions(torch.zeros(1, spec.shape[0], height, image_width)).flatten(1).shape[1]
+        self.project = _project(flat, width, layer_norm=False)
+        self.width = width or flat
+        if channels_last:
+            self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
+        return self.project(self.convolutions(pixels).flatten(1))
+
+
+class _Residual(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int, spectral_norm: bool) -> None:
+        super().__init__()
+        convolution = SpectralConv2d if spectral_norm else nn.Conv2d
+        self.first = convolution(channels, channels, 3, padding=1)
+        self.second = convolution(channels, channels, 3, padding=1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features + self.second(F.relu(self.first(F.relu(features))))
+
+
 class MLP(nn.Module):
     """Fully connected layers for vector observations; several named vectors are joined in name order."""
 
-    def __init__(self, spec: ArraySpec | dict[str, ArraySpec], hidden: Sequence[int] = (128, 128)) -> None:
+    def __init__(
+        self, spec: ArraySpec | dict[str, ArraySpec], hidden: Sequence[int] = (128, 128), *, layer_norm: bool = False
+    ) -> None:
         super().__init__()
         specs = spec if isinstance(spec, dict) else {"": spec}
         self.names = sorted(specs)
         size = sum(int(np.prod(specs[name].shape)) for name in self.names)
         layers: list[nn.Module] = []
         for width in hidden:
-            layers += [nn.Linear(size, width), nn.ReLU()]
+            layers += [nn.Linear(size, width), *([nn.LayerNorm(width)] if layer_norm else []), nn.ReLU()]
             size = width
         self.layers = nn.Sequential(*layers)
         self.width = size
@@ -74,14 +141,40 @@ def is_image(spec: ArraySpec | dict[str, ArraySpec]) -> bool:
 
 
 def make_encoder(
-    spec: ArraySpec | dict[str, ArraySpec], *, width: int | None = 512, channels_last: bool = True
-) -> NatureCNN | MLP:
-    """Pixels get the convolutional encoder, vectors the fully connected one."""
-    if is_image(spec):
-        assert isinstance(spec, ArraySpec)
-        if min(spec.shape[1:]) < 36:
-            raise UsageError(
-                f"images of {spec.shape[1]}×{spec.shape[2]} are too small for the Nature encoder: at least 36×36"
-            )
-        return NatureCNN(spec, width, channels_last=channels_last)
-    return MLP(spec)
+    spec: ArraySpec | dict[str, ArraySpec],
+    *,
+    width: int | None = 512,
+    channels_last: bool = True,
+    encoder: str = "nature",
+    layer_norm: bool = False,
+    impala_scale: int = 1,
+    impala_pool: int | None = None,
+    spectral_norm: bool = False,
+    hidden: Sequence[int] = (128, 128),
+) -> NatureCNN | ImpalaCNN | MLP:
+    """Pixels get a convolutional encoder, "nature" or "impala"; vectors the fully connected one of ``hidden``."""
+    if not is_image(spec):
+        if encoder == "impala":
+            raise UsageError("agent.encoder=impala reads images, and these observations are vectors; use nature")
+        return MLP(spec, hidden, layer_norm=layer_norm)
+    assert isinstance(spec, ArraySpec)
+    if min(spec.shape[1:]) < 36:
+        raise UsageError(
+            f"images of {spec.shape[1]}×{spec.shape[2]} are too small for the convolutional encoders: at least 36×36"
+        )
+    if encoder == "impala":
+        return ImpalaCNN(
+            spec,
+            width,
+            scale=impala_scale,
+            pool=impala_pool,
+            spectral_norm=spectral_norm,
+            channels_last=channels_last,
+        )
+    return NatureCNN(spec, width, channels_last=channels_last, layer_norm=layer_norm)
+
+
+def _project(flat: int, width: int | None, layer_norm: bool) -> nn.Sequential:
+    if width is None:
+        return nn.Sequential()
+    return nn.Sequential(nn.Linear(flat, width), *([nn.LayerNorm(width)] if layer_norm else []), nn.ReLU())

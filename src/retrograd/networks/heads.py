@@ -5,19 +5,36 @@ A head's output is [B, A] for plain Q values and [B, A, Z] when each action has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
+
+from retrograd.core.distributional import quantile_midpoints
+
+Linear = Callable[[int, int], nn.Module]  # what a head makes its layers with
 
 
 class LinearHead(nn.Module):
-    """One linear layer, as in DQN."""
+    """One linear layer, as in DQN; with ``hidden`` a layer of that many units before it."""
 
-    def __init__(self, width: int, num_actions: int, atoms: int = 1) -> None:
+    def __init__(
+        self,
+        width: int,
+        num_actions: int,
+        atoms: int = 1,
+        *,
+        hidden: int | None = None,
+        linear: Linear = nn.Linear,
+        layer_norm: bool = False,
+    ) -> None:
         super().__init__()
         self.num_actions, self.atoms = num_actions, atoms
-        self.linear = nn.Linear(width, num_actions * atoms)
+        self.hidden = _hidden(width, hidden, linear, layer_norm) if hidden else nn.Sequential()
+        self.linear = linear(hidden or width, num_actions * atoms)
 
     def forward(self, features: Tensor) -> Tensor:
-        return _shape(self.linear(features), self.num_actions, self.atoms)
+        return _shape(self.linear(self.hidden(features)), self.num_actions, self.atoms)
 
 
 class DuelingHead(nn.Module):
@@ -27,11 +44,20 @@ class DuelingHead(nn.Module):
     because two streams send one back.
     """
 
-    def __init__(self, width: int, num_actions: int, atoms: int = 1, hidden: int = 512) -> None:
+    def __init__(
+        self,
+        width: int,
+        num_actions: int,
+        atoms: int = 1,
+        hidden: int = 512,
+        *,
+        linear: Linear = nn.Linear,
+        layer_norm: bool = False,
+    ) -> None:
         super().__init__()
         self.num_actions, self.atoms = num_actions, atoms
-        self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, atoms))
-        self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, num_actions * atoms))
+        self.value = _hidden(width, hidden, linear, layer_norm).append(linear(hidden, atoms))
+        self.advantage = _hidden(width, hidden, linear, layer_norm).append(linear(hidden, num_actions * atoms))
 
     def forward(self, features: Tensor) -> Tensor:
         if features.requires_grad:
@@ -40,6 +66,53 @@ class DuelingHead(nn.Module):
         value = _shape(self.value(features), 1, self.atoms)
         advantage = _shape(self.advantage(features), self.num_actions, self.atoms)
         return value + advantage - advantage.mean(1, keepdim=True)
+
+
+class Categorical(nn.Module):
+    """Reads a head's output as logits [B, A, Z] over fixed returns."""
+
+    def __init__(self, v_min: float, v_max: float, atoms: int) -> None:
+        super().__init__()
+        self.atoms = atoms
+        self.support: Tensor
+        self.register_buffer("support", torch.linspace(v_min, v_max, atoms), persistent=False)  # [Z]
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Expected returns [B, A]."""
+        return logits.softmax(-1) @ self.support
+
+
+class Quantiles(nn.Module):
+    """Reads a head's output [B, A, Z] as returns of equal probability."""
+
+    def __init__(self, atoms: int) -> None:
+        super().__init__()
+        self.atoms = atoms
+        self.fractions: Tensor
+        self.register_buffer("fractions", quantile_midpoints(atoms), persistent=False)  # [Z]
+
+    def forward(self, places: Tensor) -> Tensor:
+        """Expected returns [B, A]."""
+        return places.mean(-1)
+
+
+class CosineEmbedding(nn.Module):
+    """φ(τ) = ReLU(W cos(π i τ) + b) for i = 0 … n - 1 (Dabney et al. 2018, arXiv:1806.06923, eq. 4)."""
+
+    def __init__(self, cosines: int, width: int) -> None:
+        super().__init__()
+        self.waves: Tensor
+        self.register_buffer("waves", torch.pi * torch.arange(cosines, dtype=torch.float32), persistent=False)
+        self.linear = nn.Linear(cosines, width)
+
+    def forward(self, fractions: Tensor) -> Tensor:
+        """[B, N] → [B, N, width]."""
+        return torch.relu(self.linear(torch.cos(fractions.unsqueeze(-1) * self.waves)))
+
+
+def _hidden(width: int, hidden: int, linear: Linear, layer_norm: bool) -> nn.Sequential:
+    normalize = [nn.LayerNorm(hidden)] if layer_norm else []
+    return nn.Sequential(linear(width, hidden), *normalize, nn.ReLU())
 
 
 def _shape(output: Tensor, num_actions: int, atoms: int) -> Tensor:

@@ -8,7 +8,7 @@ from retrograd.replay.memory import bytes_needed, check_memory
 from retrograd.replay.n_step import NStep
 from retrograd.replay.prioritized import Prioritized
 from retrograd.replay.recurrent_rollout import RecurrentRollout, RecurrentRolloutBuffer, RolloutSequences
-from retrograd.replay.rollout import Rollout, RolloutBuffer
+from retrograd.replay.rollout import RolloutBuffer
 from retrograd.replay.saving import ReplaySaver
 from retrograd.replay.sequences import Windows
 from retrograd.replay.storage import RawStorage
@@ -28,7 +28,6 @@ __all__ = [
     "Replay",
     "ReplayBuffer",
     "ReplaySaver",
-    "Rollout",
     "RolloutBuffer",
     "RolloutSequences",
     "Sampler",

@@ -30,19 +30,20 @@ static void release(Held *held, int count) {
 static int in_range(const int64_t *index, Py_ssize_t count, int64_t end) {
     for (Py_ssize_t i = 0; i < count; i++)
         if (index[i] < 0 || index[i] >= end) {
-            PyErr_Format(PyExc_IndexError, "index %lld lies outside of [0, %lld)", (long long)index[i], (long long)end);
+            PyErr_Format(PyExc_IndexError, "leaf %lld lies outside of [0, %lld)", (long long)index[i], (long long)end);
             return 0;
         }
     return 1;
 }
 
-/* set(tree, index, value): leaves first, then every parent anew as left + right, one level after the other */
+/* set(tree, index, value, capacity): leaves first, then every parent anew as left + right, one level after the other */
 static PyObject *tree_set(PyObject *self, PyObject *args) {
     PyObject *objects[3];
     Held held[3] = {{.held = 0}};
     int64_t *node = NULL;
     PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2])) return NULL;
+    Py_ssize_t capacity;
+    if (!PyArg_ParseTuple(args, "OOOn", &objects[0], &objects[1], &objects[2], &capacity)) return NULL;
     if (!hold(objects[0], &held[0], 1, 8, "tree") || !hold(objects[1], &held[1], 0, 8, "index") ||
         !hold(objects[2], &held[2], 0, 8, "value"))
         goto end;
@@ -54,7 +55,8 @@ static PyObject *tree_set(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "index and value differ in length");
         goto end;
     }
-    if (!in_range(index, count, leaves)) goto end;
+    if (capacity > leaves) capacity = leaves;
+    if (!in_range(index, count, capacity)) goto end;
     node = malloc((size_t)(count ? count : 1) * sizeof *node);
     if (!node) {
         PyErr_NoMemory();
@@ -313,7 +315,7 @@ end:
 }
 
 static PyMethodDef methods[] = {
-    {"set", tree_set, METH_VARARGS, "set(tree, index, value)"},
+    {"set", tree_set, METH_VARARGS, "set(tree, index, value, capacity)"},
     {"find", tree_find, METH_VARARGS, "find(tree, mass, out)"},
     {"gather", gather, METH_VARARGS, "gather(frames, frame_count, slot, out)"},
     {"encode", encode, METH_VARARGS, "encode(block, frame_bytes, line_bytes) -> bytes"},

@@ -29,6 +29,7 @@ class Sampler(Protocol):
         self, starts: Starts, used: Array, count: int, *, step: int, rng: np.random.Generator
     ) -> tuple[Array, Array]: ...
     def update(self, slot: Array, priority: Array) -> None: ...
+    def num_bytes(self) -> int: ...
     def diagnostics(self) -> dict[str, float]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
@@ -61,7 +62,7 @@ class Replay(Generic[Batch]):
         reader.attach(storage)
         sampler.attach(storage.num_slots)
         self._stage = Staging(device)
-        self._age_steps = 0.0
+        self._last_ages = np.zeros(1, np.int64)
 
     def add(self, step: Step) -> None:
         """Remember one step of every row; a one-step transition can be sampled at once."""
@@ -84,7 +85,7 @@ class Replay(Generic[Batch]):
         used = np.minimum(ring.written, ring.slots_per_row)
         slot, weight = self.sampler.draw(self.starts, used, batch_size, step=step, rng=self.rng)
         row, position = ring.locate(slot)
-        self._age_steps = float((ring.head[row] - position).mean())
+        self._last_ages = ring.head[row] - position
         return self.reader.read(ring, row, position, weight, position * ring.num_envs + row, self._stage)
 
     def update(self, index: Array, priority: Tensor) -> None:
@@ -109,8 +110,10 @@ class Replay(Generic[Batch]):
         ring = self.storage
         figures = {
             "fill": len(self) / ring.capacity,
-            "age_steps": self._age_steps,
-            "bytes": float(ring.frame_bytes() + ring.field_bytes()),
+            "age_steps": float(self._last_ages.mean()),
+            "bytes": float(
+                ring.frame_bytes() + ring.field_bytes() + self.starts.valid.nbytes + self.sampler.num_bytes()
+            ),
         }
         return figures | self.sampler.diagnostics()
 

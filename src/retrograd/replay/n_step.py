@@ -53,6 +53,10 @@ class NStep:
 
     def measure(self, ring: Ring, row: Array, position: Array) -> tuple[Array, Array, Array]:
         """Return, discount and length of the windows, each [B]."""
+        if self.n_steps == 1:
+            slot = ring.slot(row, position)
+            discount = np.where(ring.flags[slot] & TERMINATED, np.float32(0), self._discounts[1])
+            return ring.reward[slot], discount, np.ones(len(slot), np.int64)
         slot = ring.slot(row, position + self._ahead)  # [n, B]
         flags = ring.flags[slot]
         cut = (flags & CUT) != 0

@@ -50,10 +50,10 @@ class Prioritized:
         return self._beta(step * self.frames_per_step)
 
     def insert(self, slot: Array) -> None:
-        self.tree.set(slot, np.float64(self.largest**self.alpha))  # type: ignore[arg-type]
+        self.tree.set(slot, np.full(len(slot), self.largest**self.alpha))
 
     def remove(self, slot: Array) -> None:
-        self.tree.set(slot, np.float64(0.0))  # type: ignore[arg-type]
+        self.tree.set(slot, np.zeros(len(slot)))
 
     def draw(
         self, starts: Starts, used: Array, count: int, *, step: int, rng: np.random.Generator
@@ -69,6 +69,9 @@ class Prioritized:
         raised = priority + self.priority_eps
         self.largest = max(self.largest, float(raised.max()))
         self.tree.set(slot, raised**self.alpha)
+
+    def num_bytes(self) -> int:
+        return self.tree.nodes.nbytes
 
     def diagnostics(self) -> dict[str, float]:
         """Quantiles of p^α over what can be sampled, and the effective sample size as a share of it."""

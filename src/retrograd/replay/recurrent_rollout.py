@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retrograd.core.errors import UsageError
-from retrograd.core.types import Array, Obs, Step
-from retrograd.replay.rollout import Rollout, RolloutBuffer
+from retrograd.core.types import Array, Obs, Rollout, Step
+from retrograd.replay.rollout import RolloutBuffer
 from retrograd.replay.staging import Staging
 
 if TYPE_CHECKING:
@@ -43,16 +43,33 @@ class RecurrentRollout:
         """All steps once, in shuffled runs cut at every game's start and after ``length_steps``."""
         if sequences_per_batch < 1:
             raise UsageError(f"sequences_per_batch is {sequences_per_batch}: must be at least 1")
+        start, length = split_runs(self.episode_start.cpu().numpy(), length_steps)
+        order = rng.permutation(len(start))
+        chosen = [order[begin : begin + sequences_per_batch] for begin in range(0, len(order), sequences_per_batch)]
+        yield from self._gather(start, length, chosen)
+
+    def minibatches(
+        self, count: int, rng: np.random.Generator, *, length_steps: int | None = None
+    ) -> Iterator[RolloutSequences]:
+        """The same as ``count`` batches of nearly as many steps each; fewer where there are fewer runs."""
+        if count < 1:
+            raise UsageError(f"count is {count}: must be at least 1")
+        start, length = split_runs(self.episode_start.cpu().numpy(), length_steps)
+        order = rng.permutation(len(start))
+        end = np.cumsum(length[order])
+        # a run belongs to the batch that its middle step falls in
+        batch = ((end - length[order] / 2) * count // end[-1]).astype(np.int64)
+        yield from self._gather(start, length, [order[batch == index] for index in np.unique(batch)])
+
+    def _gather(self, start: Array, length: Array, batches: list[Array]) -> Iterator[RolloutSequences]:
+        """``start`` [R] into the flat [N * T], ``length`` [R], and the runs of each batch."""
         import torch
 
-        start, length = split_runs(self.episode_start.cpu().numpy(), length_steps)  # [R] into the flat [N * T], [R]
         num_steps = self.episode_start.shape[0]
         # row by row, so that a run's steps lie behind one another
         flat = self.steps.select(lambda tensor: tensor.transpose(0, 1).flatten(0, 1))
         state = {name: tensor.transpose(0, 1).flatten(0, 1) for name, tensor in self.state.items()}
-        order = rng.permutation(len(start))
-        for begin in range(0, len(order), sequences_per_batch):
-            chosen = order[begin : begin + sequences_per_batch]
+        for chosen in batches:
             ahead = np.arange(min(int(length[chosen].max()), num_steps))[:, None]  # [L, 1]
             mask = ahead < length[chosen]
             index = torch.from_numpy(start[chosen] + np.minimum(ahead, length[chosen] - 1))  # [L, S]

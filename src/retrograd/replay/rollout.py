@@ -1,73 +1,27 @@
-"""Rollouts for policy gradients: T steps of N rows, with generalized advantages (arXiv:1506.02438).
+"""Rollouts for policy gradients: T steps of N rows, with generalized advantages (``core.returns.gae``).
 
-δ_t = r_t + γ V(s_{t+1}) (1 - terminated_t) - V(s_t);  A_t = δ_t + γ λ A_{t+1}, cut after a step that ended a life, a
-game or the watching of it. At a time limit V(s_{t+1}) is that of the true successor, never of the reset observation.
+Sums are cut after a step that ended a life, a game or the watching of it. At a time limit the successor's value is
+that of the true successor, never of the reset observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from retrograd.core.errors import UsageError
-from retrograd.core.types import Array, Obs, Step
+from retrograd.core.returns import gae
+from retrograd.core.types import Array, Obs, Rollout, Step
 from retrograd.replay.ring import ONLY, obs_arrays
 from retrograd.replay.staging import Staging
 
 if TYPE_CHECKING:
-    from torch import Tensor, device
+    from torch import device
 
 ValueOf = Callable[[Obs], Array]  # [K, ...] -> [K]
 NEEDED = ("value", "log_prob")
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """A batch for a policy-gradient learner; every field has the same leading dimensions, [T, N] or [B]."""
-
-    obs: Tensor | dict[str, Tensor]
-    action: Tensor
-    reward: Tensor
-    log_prob: Tensor
-    value: Tensor
-    advantage: Tensor
-    returns: Tensor  # advantage + value
-    extras: dict[str, Tensor]
-
-    def select(self, pick: Callable[[Tensor], Tensor]) -> Rollout:
-        """The rollout with ``pick`` applied to every tensor."""
-        obs = {k: pick(t) for k, t in self.obs.items()} if isinstance(self.obs, dict) else pick(self.obs)
-        names = ("action", "reward", "log_prob", "value", "advantage", "returns")
-        fields: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
-        return replace(self, obs=obs, extras={k: pick(t) for k, t in self.extras.items()}, **fields)
-
-    def minibatches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Rollout]:
-        """All steps once, shuffled, in batches [B]; the last one is smaller where they do not divide evenly."""
-        if batch_size < 1:
-            raise UsageError(f"batch_size is {batch_size}: must be at least 1")
-        import torch
-
-        flat = self.select(lambda tensor: tensor.flatten(0, 1))
-        order = torch.from_numpy(rng.permutation(len(flat.reward))).to(flat.reward.device)
-        for begin in range(0, len(order), batch_size):
-            chosen = order[begin : begin + batch_size]
-            yield flat.select(lambda tensor, chosen=chosen: tensor[chosen])  # type: ignore[misc]
-
-
-def gae(
-    reward: Array, value: Array, next_value: Array, terminated: Array, cut: Array, *, gamma: float, gae_lambda: float
-) -> Array:
-    """Advantages [T, N]; ``next_value`` [T, N] is of each step's true successor, ``cut`` says where no sum goes on."""
-    delta = reward + gamma * next_value * ~terminated - value
-    advantage = np.empty_like(delta)
-    carried = np.zeros_like(delta[0])
-    for t in range(len(delta) - 1, -1, -1):
-        carried = delta[t] + gamma * gae_lambda * ~cut[t] * carried
-        advantage[t] = carried
-    return advantage
 
 
 class RolloutBuffer:
@@ -151,11 +105,10 @@ class RolloutBuffer:
         self._fields = {}  # the rollout owns its arrays: the next one gets others
         advantage = gae(
             fields["reward"],
+            np.where(fields["terminated"], np.float32(0), np.float32(self.gamma)),
             value,
             next_value,
-            fields["terminated"],
             fields["cut"],
-            gamma=self.gamma,
             gae_lambda=self.gae_lambda,
         )
         obs = {name.removeprefix("obs."): tensor(array) for name, array in fields.items() if name.startswith("obs.")}

@@ -1,14 +1,16 @@
 """Replay contents on disk: segments that are only ever appended, so that a later save costs what is new.
 
-A folder holds ``index.json``, the segments it names and one small file with what changes all the time (priorities,
-random state). The index is replaced last and at once: whenever the process dies, the folder is a complete save, the
-one before or the new one. Nothing is pickled.
+A folder holds an index, the segments it names and one small file with what changes all the time (priorities, random
+state). The index is written last and at once: whenever the process dies, the folder has a complete save. The save
+before the newest stays loadable, for a checkpoint that was not finished when its replay already was. Nothing is
+pickled.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from retrograd.replay.packing import pack, unpack
 from retrograd.replay.ring import Ring
 
 VERSION = 1
+OWN_FILE = re.compile(r"(?:segment|light|index)-(\d{6})\.(?:zst|json|json\.tmp)")
 CHUNK_BYTES = 16 << 20  # so much is held in memory twice while a segment is written or read
 
 
@@ -34,23 +37,26 @@ class ReplaySaver:
         self.folder = Path(folder)
         self._index: dict[str, Any] | None = None
 
-    def save(self, replay: Replay[Any]) -> None:
-        """Bring the folder up to date."""
+    def save(self, replay: Replay[Any]) -> str:
+        """Bring the folder up to date; the name by which ``load`` finds this very save."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        ring, number = replay.storage, self._next_number()
+        ring, number, before = replay.storage, self._next_number(), self._index
         segments = self._append_segment(replay, f"segment-{number:06d}.zst")
         light = f"light-{number:06d}.zst"
         light_bytes = self._write(light, [pack({"replay": replay.light_state(), "live": _live_frames(ring)})])
         self._index = {
             "version": VERSION,
+            "name": f"index-{number:06d}.json",
             "layout": ring.layout(),
             "saved": ring.head.tolist(),
             "live": ring.live.tolist(),
             "segments": segments,
             "light": {"file": light, "bytes": light_bytes},
         }
-        self._replace("index.json", json.dumps(self._index, indent=1).encode())
-        self._drop_unnamed()
+        self._replace(self._index["name"], json.dumps(self._index, indent=1).encode())
+        self._drop_unnamed([self._index] if before is None else [before, self._index])
+        name: str = self._index["name"]
+        return name
 
     def _append_segment(self, replay: Replay[Any], name: str) -> list[dict[str, Any]]:
         """Write what no segment holds yet; the segments that are still needed."""
@@ -68,9 +74,10 @@ class ReplaySaver:
             segments.append({"file": name, "bytes": size, "ranges": ranges})
         return segments
 
-    def load(self, replay: Replay[Any]) -> None:
-        """Fill a replay of the same layout; from then on it gives the samples the saved one would have given."""
-        index = self._read_index()
+    def load(self, replay: Replay[Any], name: str | None = None) -> None:
+        """Fill a replay of the same layout; from then on it gives the samples the saved one would have given.
+        ``name`` is what ``save`` returned; without it the newest save is taken."""
+        index = self._read_index(name)
         ring = replay.storage
         ring.check_layout(index["layout"])
         ring.head[:] = index["saved"]
@@ -92,7 +99,7 @@ class ReplaySaver:
                 ring.load_range(row, first + skipped, frames, fields)
                 loaded[row] = end
         if loaded != ring.head.tolist():
-            raise CheckpointError(f"{self.folder / 'index.json'}: the segments do not reach every row's last step")
+            raise CheckpointError(f"{self.folder / index['name']}: the segments do not reach every row's last step")
         self._load_light(replay, index["light"])
         self._index = index
 
@@ -108,8 +115,11 @@ class ReplaySaver:
         replay.load_light_state(light["replay"])
 
     def _next_number(self) -> int:
-        taken = [int(path.stem.split("-")[1]) for path in self.folder.glob("*-*.zst")]
-        return max(taken, default=0) + 1
+        return max((number for _, number in self._own_files()), default=0) + 1
+
+    def _own_files(self) -> list[tuple[Path, int]]:
+        matches = [(path, OWN_FILE.fullmatch(path.name)) for path in self.folder.iterdir()]
+        return [(path, int(match[1])) for path, match in matches if match]
 
     def _write(self, name: str, payloads: Iterable[bytes]) -> int:
         """Each payload becomes a checked frame with its length before it; the file's size."""
@@ -145,8 +155,9 @@ class ReplaySaver:
         except (ValueError, KeyError) as error:
             raise CheckpointError(f"{self.folder / name}: the contents are damaged ({error})") from error
 
-    def _read_index(self) -> dict[str, Any]:
-        path = self.folder / "index.json"
+    def _read_index(self, name: str | None) -> dict[str, Any]:
+        newest = max(self.folder.glob("index-*.json"), default=self.folder / "index.json")
+        path = newest if name is None else self.folder / name
         try:
             index: dict[str, Any] = json.loads(path.read_text())
         except FileNotFoundError as error:
@@ -168,10 +179,10 @@ class ReplaySaver:
         os.fsync(folder)
         os.close(folder)
 
-    def _drop_unnamed(self) -> None:
-        assert self._index is not None
-        named = {segment["file"] for segment in self._index["segments"]} | {self._index["light"]["file"]}
-        for path in self.folder.glob("*-*.zst"):
+    def _drop_unnamed(self, kept: list[dict[str, Any]]) -> None:
+        named = {index["name"] for index in kept} | {index["light"]["file"] for index in kept}
+        named |= {segment["file"] for index in kept for segment in index["segments"]}
+        for path, _ in self._own_files():
             if path.name not in named:
                 path.unlink()
 

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from retrograd.replay.ring import Ring
 
 KEPT_BUFFERS = 4  # per shape: as many batches may be alive before a new one costs fresh pages
-UNUSED_REFERENCES = 3  # the list, the loop variable and the question itself
+
+
+def count_references(buffers: list[Array]) -> list[int]:
+    """How many references each buffer has, its list's and those of counting included."""
+    return [sys.getrefcount(buffer) for buffer in buffers]
+
+
+# measured, as the cost of counting itself differs between versions of the interpreter
+UNUSED_REFERENCES = count_references([np.empty(0)])[0]
 
 
 class Staging:
@@ -34,9 +42,9 @@ class Staging:
     def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An uninitialized array; one given before comes again only when nobody holds it or a tensor of it."""
         kept = self._buffers.setdefault((shape, dtype), [])
-        for buffer in kept:
-            if sys.getrefcount(buffer) == UNUSED_REFERENCES:
-                return buffer
+        for place, references in enumerate(count_references(kept)):
+            if references == UNUSED_REFERENCES:
+                return kept[place]
         fresh = self._allocate(shape, dtype)
         if len(kept) < KEPT_BUFFERS:
             kept.append(fresh)

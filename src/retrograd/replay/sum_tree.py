@@ -37,17 +37,18 @@ class SumTree:
     def set(self, index: Array, value: Array) -> None:
         """Write leaves; of an index that comes twice the last value stays."""
         index = np.ascontiguousarray(index, np.int64)
-        value = np.ascontiguousarray(np.broadcast_to(value, index.shape), np.float64)
-        if index.size and (index.max() >= self.capacity or index.min() < 0):
-            raise IndexError(f"a leaf of {index.min()} … {index.max()} lies outside of [0, {self.capacity})")
+        value = np.ascontiguousarray(value, np.float64)
         if self._kernels is not None:
-            self._kernels.set(self.nodes, index, value)
+            self._kernels.set(self.nodes, index, value, self.capacity)
         else:
             self._set_numpy(index, value)
 
     def _set_numpy(self, index: Array, value: Array) -> None:
         if index.size == 0:
             return
+        outside = index[(index < 0) | (index >= self.capacity)]
+        if outside.size:
+            raise IndexError(f"leaf {outside[0]} lies outside of [0, {self.capacity})")
         unique, last = np.unique(index[::-1], return_index=True)
         node = unique + self.leaves
         self.nodes[node] = value[::-1][last]

@@ -43,6 +43,9 @@ class Uniform:
     def update(self, slot: Array, priority: Array) -> None:
         """Priorities change nothing here."""
 
+    def num_bytes(self) -> int:
+        return 0
+
     def diagnostics(self) -> dict[str, float]:
         return {"effective_sample_size": 1.0}
 

@@ -23,6 +23,7 @@ class Plan:
     full_eval_every_steps: int | None = None
     eval_every_episodes: int | None = None
     checkpoint_every_episodes: int | None = None
+    sync_every_steps: int | None = None  # a rollout: its last step is learned from before the next one is chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Run:
 
     def pauses(self, acted_steps: int) -> bool:
         """Whether something that needs quiet emulators is due once ``acted_steps`` are learned from."""
+        if crossed(self.step, acted_steps, self.plan.sync_every_steps):
+            return True
         return self._due(acted_steps).pause or self.stop_requested
 
     def take_due(self) -> Due:

@@ -1,0 +1,189 @@
+"""The policy-gradient agent: everything around a policy loss that all of them share.
+
+A policy-gradient algorithm *is* its loss. This file adds what never changes: acting by sampling, what the rollout has
+to remember, epochs of minibatches, the learning rate's schedule, the gradient norm and the finite gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from retrograd.core.errors import FailureGate
+from retrograd.core.protocols import Agent
+from retrograd.core.schedules import Schedule
+from retrograd.core.types import Array, Decision, Obs, Rollout, Update
+from retrograd.networks.distributions import ActionDistribution
+from retrograd.networks.policy import ActorCritic
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLossOut:
+    """What a policy loss returns."""
+
+    loss: Tensor  # what the optimizer goes down
+    approx_kl: Tensor  # from the policy that played to this one
+    metrics: dict[str, Tensor]
+
+
+class PolicyLoss(Protocol):
+    """Pure: owns no network, no optimizer, no counter. ``step`` drives its schedules."""
+
+    def __call__(self, policy: ActionDistribution, value: Tensor, batch: Rollout, /, *, step: int) -> PolicyLossOut: ...
+    def coefficients(self, step: int) -> dict[str, float]: ...
+
+
+Evaluated = tuple[ActionDistribution, Tensor, Rollout]  # policy and value as the network sees a minibatch now
+
+
+class PolicyLearner:
+    """Goes over a rollout ``epochs`` times, one optimizer step for each minibatch."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: PolicyLoss,
+        optimizer: torch.optim.Optimizer,
+        *,
+        lr: Schedule,
+        epochs: int,
+        max_grad_norm: float | None,
+        target_kl: float | None,
+    ) -> None:
+        self.loss, self.optimizer, self.lr = loss, optimizer, lr
+        self.epochs, self.max_grad_norm, self.target_kl = epochs, max_grad_norm, target_kl
+        self.updates = 0
+        self._params = list(network.parameters())
+
+    def learn(self, minibatches: Callable[[], Iterable[Evaluated]], steps: Rollout, *, step: int) -> Update:
+        """``minibatches`` begins an epoch; each is evaluated when it is asked for, with the newest weights."""
+        # schedules stand where the rollout began: at its end a rate that falls to zero would waste the last one
+        begun = step - steps.reward.numel()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr(begun)
+        seen: list[Tensor] = []
+        names: list[str] = []
+        for out, grad_norm in self._steps(minibatches, begun):
+            figures = {**out.metrics, "loss": out.loss.detach(), "approx_kl": out.approx_kl, "grad_norm": grad_norm}
+            names = list(figures)
+            seen.append(torch.stack(list(figures.values())))
+        _require_finite(step, names, torch.stack(seen))
+        metrics: dict[str, Tensor | float] = dict(zip(names, torch.stack(seen).mean(0).unbind(), strict=True))
+        return Update({**metrics, "explained_variance": _explained_variance(steps.value, steps.returns)})
+
+    def _steps(
+        self, minibatches: Callable[[], Iterable[Evaluated]], begun: int
+    ) -> Iterator[tuple[PolicyLossOut, Tensor]]:
+        for _ in range(self.epochs):
+            for policy, value, batch in minibatches():
+                out = self.loss(policy, value, batch, step=begun)
+                self.optimizer.zero_grad(set_to_none=True)
+                out.loss.backward()
+                grads = [param.grad for param in self._params if param.grad is not None]
+                grad_norm = torch.nn.utils.get_total_norm(grads)
+                if self.target_kl is not None and out.approx_kl > self.target_kl:
+                    yield out, grad_norm
+                    return
+                if self.max_grad_norm is not None:
+                    torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
+                self.optimizer.step()
+                self.updates += 1
+                yield out, grad_norm
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = int(state["updates"])
+
+
+class Sampling:
+    """Where actions come from: drawn while exploring, and in evaluation drawn or the likeliest one."""
+
+    def __init__(self, rng: np.random.Generator, eval_rng: np.random.Generator, *, sample_in_evaluation: bool) -> None:
+        self.rng, self.eval_rng, self.sample_in_evaluation = rng, eval_rng, sample_in_evaluation
+
+    def choose(self, policy: ActionDistribution, *, explore: bool) -> Array:
+        if explore:
+            return policy.sample(self.rng)
+        return policy.sample(self.eval_rng) if self.sample_in_evaluation else policy.mode()
+
+
+class PolicyAgent(Agent):
+    """PPO and A2C, and everything that is one of them with another loss or network."""
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        learner: PolicyLearner,
+        sampling: Sampling,
+        *,
+        minibatches: int,
+        minibatch_rng: np.random.Generator,
+    ) -> None:
+        self.network, self.learner, self.sampling = network, learner, sampling
+        self.minibatches, self.minibatch_rng = minibatches, minibatch_rng
+        self.device = next(network.parameters()).device
+        self.parts = {"network": network, "learner": learner}
+
+    @property
+    def updates(self) -> int:
+        return self.learner.updates
+
+    @torch.no_grad()
+    def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
+        policy, value = self.network(to_device(obs, self.device))
+        action = self.sampling.choose(policy, explore=explore)
+        if not explore:
+            return Decision(action)
+        log_prob = policy.log_prob(torch.from_numpy(action).to(self.device))
+        return Decision(action, extras={"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()})
+
+    @torch.no_grad()
+    def decide_greedily(self, obs: Obs, state: Any = None) -> Decision:
+        """The likeliest action of each row, whatever evaluation does."""
+        return Decision(self.network.actor.get_action(to_device(obs, self.device)))
+
+    @torch.no_grad()
+    def values(self, obs: Obs) -> Array:
+        """What the critic thinks of each row [N]."""
+        return self.network.value(to_device(obs, self.device)).cpu().numpy()
+
+    def update(self, batch: Rollout, *, step: int) -> Update:
+        size = -(-batch.reward.numel() // self.minibatches)
+
+        def evaluated() -> Iterator[Evaluated]:
+            for part in batch.minibatches(size, self.minibatch_rng):
+                yield (*self.network(part.obs), part)
+
+        return self.learner.learn(evaluated, batch, step=step)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}
+
+
+def to_device(obs: Obs, device: torch.device) -> Any:
+    if isinstance(obs, dict):
+        return {name: torch.from_numpy(array).to(device) for name, array in obs.items()}
+    return torch.from_numpy(obs).to(device)
+
+
+def _explained_variance(value: Tensor, returns: Tensor) -> Tensor:
+    """1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for one that says nothing."""
+    return 1 - (returns - value).var(correction=0) / returns.var(correction=0).clamp_min(1e-12)
+
+
+def _require_finite(step: int, names: list[str], seen: Tensor) -> None:
+    """One question to the device for a whole rollout; the run stops before weights that went bad are saved."""
+    if torch.isfinite(seen).all():
+        return
+    row, column = torch.nonzero(~torch.isfinite(seen))[0].tolist()
+    raise FailureGate(
+        f"Failure gate triggered: non-finite {names[column]} ({float(seen[row, column])}) at step {step}"
+    )

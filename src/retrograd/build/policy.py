@@ -1,0 +1,142 @@
+"""PPO and A2C: network, loss, optimizer, rollouts and the on-policy loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from retrograd.agents.a2c import A2CLoss
+from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
+from retrograd.agents.ppo import PPOLoss
+from retrograd.core.errors import UsageError
+from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.schedules import Constant, Linear, Schedule
+from retrograd.core.types import ContinuousActions, EnvSpec
+from retrograd.networks.policy import make_actor_critic
+from retrograd.networks.rmsprop import TensorFlowRMSprop
+from retrograd.replay import RolloutBuffer
+from retrograd.training.on_policy import on_policy
+from retrograd.training.run import Run
+
+if TYPE_CHECKING:
+    from retrograd.build.builder import Builder
+
+UPDATE_COLUMNS = (
+    "step",
+    "env_frames",
+    "loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "explained_variance",
+    "grad_norm",
+    "learning_rate",
+    "return_mean_100",
+    "length_mean_100",
+)
+
+
+def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
+    config = builder.config
+    agent = config["agent"]
+    check_policy(builder, spec)
+    torch.manual_seed(builder.streams.integer("network"))
+    network = make_actor_critic(
+        spec.obs,
+        spec.action,
+        shared=agent["network"] == "shared",
+        channels_last=config["hardware"]["channels_last"],
+    ).to(builder.device())
+    return PolicyAgent(
+        network,
+        make_learner(builder, network, spec),
+        make_sampling(builder),
+        minibatches=agent.get("minibatches", 1),
+        minibatch_rng=builder.streams["minibatches"],
+    )
+
+
+def make_loop(
+    builder: Builder, agent: Agent, envs: VecEnv, run: Run
+) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+    assert isinstance(agent, PolicyAgent)
+    values = builder.config["agent"]
+    rollouts = RolloutBuffer(
+        values["rollout_steps"],
+        envs.num_envs,
+        gamma=values["gamma"],
+        gae_lambda=values["gae_lambda"],
+        device=builder.device(),
+    )
+    return partial(on_policy, agent, envs, rollouts, run, value_of=agent.values), dict
+
+
+def check_policy(builder: Builder, spec: EnvSpec) -> None:
+    """What is impossible together, before anything is made."""
+    agent, num_envs = builder.config["agent"], builder.config["training"]["num_envs"]
+    if isinstance(spec.action, ContinuousActions) and len(spec.action.low.shape) != 1:
+        raise UsageError(
+            f"agent={agent['name']} needs actions in one row of numbers; {spec.name} has {spec.action.low.shape}"
+        )
+    rollout = agent["rollout_steps"] * num_envs
+    if agent.get("minibatches", 1) > rollout:
+        raise UsageError(
+            f"agent.minibatches={agent['minibatches']} must not exceed the {rollout} steps of a rollout "
+            f"(agent.rollout_steps={agent['rollout_steps']} × training.num_envs={num_envs})"
+        )
+
+
+def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyLearner:
+    agent, preset = builder.config["agent"], builder.config["preset"]
+    return PolicyLearner(
+        network,
+        make_loss(builder, spec),
+        make_optimizer(builder, network),
+        lr=_schedule(builder, spec, preset["lr"], preset["lr_end"]),
+        epochs=agent.get("epochs", 1),
+        max_grad_norm=agent["max_grad_norm"],
+        target_kl=agent.get("target_kl"),
+    )
+
+
+def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
+    agent = builder.config["agent"]
+    entropy = _schedule(builder, spec, agent["entropy_coef"], agent["entropy_coef_end"])
+    if agent["kind"] == "a2c":
+        return A2CLoss(entropy, agent["value_coef"], agent["normalize_advantage"])
+    return PPOLoss(
+        clip_range=_schedule(builder, spec, agent["clip_range"], agent["clip_range_end"]),
+        entropy_coef=entropy,
+        value_coef=agent["value_coef"],
+        value_clip=agent["value_clip"],
+        normalize_advantage=agent["normalize_advantage"],
+    )
+
+
+def make_optimizer(builder: Builder, network: nn.Module) -> torch.optim.Optimizer:
+    preset, params = builder.config["preset"], list(network.parameters())
+    if preset["optimizer"] == "tf_rmsprop":
+        return TensorFlowRMSprop(params, preset["lr"], preset["rmsprop_decay"], preset["rmsprop_eps"])
+    fused = builder.config["hardware"]["fused_optimizer"] and params[0].device.type in ("cpu", "cuda")
+    return torch.optim.Adam(params, lr=preset["lr"], eps=preset["adam_eps"], fused=fused)
+
+
+def make_sampling(builder: Builder) -> Sampling:
+    return Sampling(
+        builder.streams["exploration"],
+        builder.streams["evaluation"],
+        sample_in_evaluation=builder.config["agent"]["eval_policy"] == "sample",
+    )
+
+
+def _schedule(builder: Builder, spec: EnvSpec, start: float, end: float | None) -> Schedule:
+    """A straight line over the whole run, or a constant."""
+    if end is None:
+        return Constant(start)
+    return Linear(start, end, -(-builder.config["training"]["total_env_frames"] // spec.frames_per_step))

@@ -1,0 +1,117 @@
+"""Layers: noisy linear layers with one source of noise, and convolutions of bounded gain."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class NoiseSource:
+    """Where a network and its copies get their random numbers.
+
+    Numbers are made on the CPU, so that they are the same on every device. Copying a network does not copy its
+    source: online and target network go on drawing from one stream and never see the same noise.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        self._held: Tensor | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoiseSource:
+        return self
+
+    def fresh(self, count: int) -> Tensor:
+        """f(ε) of ``count`` normal numbers, f(x) = sgn(x) √|x|."""
+        normal = torch.randn(count, generator=self._generator)
+        return normal.sign().mul_(normal.abs_().sqrt_())
+
+    def held(self, count: int) -> Tensor:
+        """The same numbers at every call until ``release``."""
+        if self._held is None:
+            self._held = self.fresh(count)
+        return self._held
+
+    def release(self) -> None:
+        """The next call of ``held`` draws anew."""
+        self._held = None
+
+    def uniform(self, rows: int, columns: int) -> Tensor:
+        return torch.rand(rows, columns, generator=self._generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"generator": self._generator.get_state(), "held": self._held}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self._generator.set_state(state["generator"].cpu())
+        self._held = state["held"]
+
+
+class NoisyLinear(nn.Module):
+    """y = (μ_w + σ_w ∘ ε_out ε_inᵀ) x + μ_b + σ_b ∘ ε_out: a linear layer with factorized noise.
+
+    Fortunato et al. 2018, arXiv:1706.10295, eq. 10 and 11. The noisy matrix is never built: the noise of the input
+    is applied before the product with σ_w and that of the output after it. Without noise the layer is its mean.
+    """
+
+    def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        bound = 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), sigma * bound))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), sigma * bound))
+        self.noise: tuple[Tensor, Tensor] | None = None  # f(ε_in), f(ε_out); no buffer, so never saved or copied
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean = F.linear(features, self.weight, self.bias)
+        if self.noise is None:
+            return mean
+        noise_in, noise_out = self.noise
+        return mean + F.linear(features * noise_in, self.weight_sigma, self.bias_sigma) * noise_out
+
+
+def perturb(layers: list[NoisyLinear], noise: Tensor | None) -> None:
+    """Hand each layer its part of one vector of noise; None takes the noise away."""
+    if noise is None:
+        for layer in layers:
+            layer.noise = None
+        return
+    parts = noise.split([size for layer in layers for size in (layer.inputs, layer.outputs)])
+    for layer, noise_in, noise_out in zip(layers, parts[::2], parts[1::2], strict=True):
+        layer.noise = (noise_in, noise_out)
+
+
+class SpectralConv2d(nn.Conv2d):
+    """A convolution whose weight, read as a matrix [out, in·k·k], is divided by its largest singular value.
+
+    Miyato et al. 2018, arXiv:1802.05957. The estimate is improved by one power iteration in each pass that
+    learns, and only there: acting, evaluation and target networks leave it as it is.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, kernel_size: int, *, padding: int) -> None:
+        super().__init__(channels_in, channels_out, kernel_size, padding=padding)
+        self.left: Tensor
+        self.register_buffer("left", F.normalize(torch.randn(channels_out), dim=0))
+        for _ in range(15):
+            self._improve()
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.training and torch.is_grad_enabled():
+            self._improve()
+        matrix = self.weight.flatten(1)
+        with torch.no_grad():
+            right = F.normalize(matrix.T @ self.left, dim=0)
+        # cloned: the next power iteration changes the estimate in place, before the backward pass may have read it
+        gain = torch.dot(self.left.clone(), matrix @ right)
+        return self._conv_forward(features, self.weight / gain, self.bias)
+
+    @torch.no_grad()
+    def _improve(self) -> None:
+        matrix = self.weight.flatten(1)
+        right = F.normalize(matrix.T @ self.left, dim=0)
+        self.left.copy_(F.normalize(matrix @ right, dim=0))

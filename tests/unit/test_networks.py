@@ -1,0 +1,138 @@
+"""Heads and encoders: shapes, the dueling identities, bounded gains."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from retrograd.core.errors import UsageError
+from retrograd.core.types import ArraySpec
+from retrograd.networks.encoders import ImpalaCNN, NatureCNN, make_encoder
+from retrograd.networks.heads import Categorical, CosineEmbedding, DuelingHead, LinearHead, Quantiles
+from retrograd.networks.layers import SpectralConv2d
+from retrograd.networks.q_network import make_q_network
+
+SCREEN = ArraySpec((4, 84, 84), np.dtype(np.uint8), 0, 255)
+VECTOR = ArraySpec((6,), np.dtype(np.float32))
+
+
+@pytest.mark.parametrize("atoms", [1, 5])
+def test_the_mean_of_q_over_actions_is_v(atoms):
+    """REQ NET-2: for each atom by itself."""
+    head, features = DuelingHead(8, 3, atoms, hidden=16), torch.randn(4, 8)
+    value = head.value(features).view(4, atoms)
+    q = head(features).view(4, 3, atoms)
+    assert torch.allclose(q.mean(1), value, atol=1e-6)
+
+
+def test_a_constant_added_to_the_advantages_changes_nothing():
+    head, features = DuelingHead(8, 3, 5, hidden=16), torch.randn(4, 8)
+    before = head(features)
+    with torch.no_grad():
+        head.advantage[2].bias += 7.0
+    assert torch.allclose(before, head(features), atol=1e-5)
+
+
+def test_the_trunks_gradient_is_scaled_once_and_the_streams_are_not():
+    torch.manual_seed(0)
+    trunk, head = torch.nn.Linear(6, 8), DuelingHead(8, 3, hidden=16)
+    plain_trunk, plain = copy.deepcopy(trunk), copy.deepcopy(head)
+    obs, weights = torch.randn(4, 6), torch.randn(4, 3)
+    (head(trunk(obs)) * weights).sum().backward()
+    features = plain_trunk(obs)
+    value, advantage = plain.value(features), plain.advantage(features)
+    ((value + advantage - advantage.mean(1, keepdim=True)) * weights).sum().backward()
+    assert torch.allclose(trunk.weight.grad, plain_trunk.weight.grad * 2**-0.5, atol=1e-6)
+    for scaled, whole in zip(head.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(scaled.grad, whole.grad, atol=1e-6)
+
+
+def test_distributions_read_their_expectation():
+    logits = torch.log(torch.tensor([[[0.25, 0.0, 0.75], [1.0, 0.0, 0.0]]]) + 1e-30)
+    assert torch.allclose(Categorical(-1.0, 1.0, 3)(logits), torch.tensor([[0.5, -1.0]]), atol=1e-6)
+    assert torch.allclose(Quantiles(3)(torch.tensor([[[0.0, 1.0, 5.0]]])), torch.tensor([[2.0]]))
+
+
+def test_cosines_begin_at_zero():
+    embedding = CosineEmbedding(4, 4)
+    with torch.no_grad():
+        embedding.linear.weight.copy_(torch.eye(4))
+        embedding.linear.bias.zero_()
+    expected = torch.cos(torch.pi * 0.25 * torch.arange(4)).clamp(min=0)
+    assert torch.allclose(embedding(torch.tensor([[0.25]]))[0, 0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("network", ["nature", "dueling"])
+@pytest.mark.parametrize("distribution", [None, Categorical(-1.0, 1.0, 5), Quantiles(5)])
+def test_shapes(network, distribution):
+    made = make_q_network(SCREEN, 3, network=network, channels_last=False, distribution=distribution)
+    obs = torch.zeros(2, 4, 84, 84, dtype=torch.uint8)
+    assert made(obs).shape == ((2, 3) if distribution is None else (2, 3, 5))
+    assert made.get_q_values(obs).shape == (2, 3)
+
+
+def test_layer_norm_makes_features_indifferent_to_the_scale_of_weights():
+    encoder = NatureCNN(SCREEN, layer_norm=True, channels_last=False)
+    obs = torch.randint(0, 255, (2, 4, 84, 84), dtype=torch.uint8)
+    before = encoder(obs)
+    with torch.no_grad():
+        encoder.convolutions[0].weight *= 3
+        encoder.convolutions[0].bias *= 3
+    assert torch.allclose(before, encoder(obs), atol=1e-3)
+
+
+def test_impala_pools_to_the_same_size_for_all_screens():
+    sizes = set()
+    for side in (84, 100):
+        spec = ArraySpec((4, side, side), np.dtype(np.uint8), 0, 255)
+        encoder = make_encoder(spec, width=None, encoder="impala", impala_scale=2, impala_pool=6)
+        sizes.add((encoder.width, encoder(torch.zeros(1, 4, side, side, dtype=torch.uint8)).shape[1]))
+    assert sizes == {(64 * 36, 64 * 36)}
+
+
+def test_impala_has_the_papers_parameters():
+    count = sum(parameter.numel() for parameter in ImpalaCNN(SCREEN, 256).convolutions.parameters())
+    expected = sum(9 * a * b + b for a, b in ((4, 16), (16, 32), (32, 32)))
+    expected += sum(4 * (9 * a * a + a) for a in (16, 32, 32))
+    assert count == expected
+
+
+def test_impala_refuses_vectors():
+    with pytest.raises(UsageError, match="impala"):
+        make_encoder(VECTOR, encoder="impala")
+
+
+def gains(module):
+    for layer in module.modules():
+        if isinstance(layer, SpectralConv2d):
+            matrix = layer.weight.detach().flatten(1)
+            right = torch.nn.functional.normalize(matrix.T @ layer.left, dim=0)
+            yield (torch.linalg.matrix_norm(matrix, 2) / (layer.left @ (matrix @ right))).item()
+
+
+def test_residual_convolutions_have_a_gain_of_one():
+    encoder = ImpalaCNN(SCREEN, None, spectral_norm=True)
+    assert len(list(gains(encoder))) == 12
+    assert max(gains(encoder)) <= 1.05
+
+
+def test_power_iterations_happen_only_where_it_learns():
+    layer, features = SpectralConv2d(4, 4, 3, padding=1), torch.randn(1, 4, 6, 6)
+    with torch.no_grad():
+        layer.weight.normal_()
+    before = layer.left.clone()
+    with torch.no_grad():
+        layer(features)
+    assert torch.equal(before, layer.left)
+    layer(features).sum().backward()
+    assert not torch.equal(before, layer.left)
+
+
+def test_spectral_state_goes_to_the_copy():
+    layer = SpectralConv2d(4, 4, 3, padding=1)
+    assert "left" in layer.state_dict()
+
+
+def test_linear_head_with_hidden_layer():
+    assert LinearHead(8, 3, hidden=16, layer_norm=True)(torch.randn(2, 8)).shape == (2, 3)

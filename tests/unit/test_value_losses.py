@@ -1,0 +1,233 @@
+"""The Q losses against rlax's numbers, through networks that are tables."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from retrograd.agents.c51 import C51Loss
+from retrograd.agents.dqn import DQNLoss
+from retrograd.agents.iqn import IQNLoss
+from retrograd.agents.munchausen import Munchausen
+from retrograd.agents.qr_dqn import QRDQNLoss
+from retrograd.agents.value import ValueAgent
+from retrograd.core.distributional import quantile_midpoints
+from retrograd.core.schedules import Constant
+from retrograd.core.types import Transitions
+from retrograd.exploration import EpsilonGreedy
+from retrograd.networks.heads import Categorical, CosineEmbedding, LinearHead, Quantiles
+from retrograd.networks.layers import NoiseSource
+from retrograd.networks.q_network import ImplicitQNetwork, QNetwork
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "value.json").read_text())
+
+
+class Table(nn.Module):
+    """The observation is a row's number."""
+
+    def __init__(self, *rows: torch.Tensor) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.cat(rows))
+
+    def forward(self, obs):
+        return self.rows[obs]
+
+
+def tensors(name):
+    return {key: torch.tensor(value) if isinstance(value, int) else torch.tensor(value, dtype=torch.float64)
+            for key, value in GOLDEN[name].items()}  # fmt: skip
+
+
+def table_network(now, after, distribution=None):
+    """Rows 0 … B-1 are the states, the rest their successors."""
+    return QNetwork(nn.Identity(), Table(now, after), distribution)
+
+
+def transitions(case):
+    size = len(case["reward"])
+    return Transitions(
+        obs=torch.arange(size),
+        action=case["action"].long(),
+        reward=case["reward"],
+        discount=case["discount"],
+        next_obs=torch.arange(size, 2 * size),
+        weight=torch.ones(size, dtype=torch.float64),
+        index=np.arange(size),
+    )
+
+
+@pytest.mark.parametrize(("double", "key"), [(False, "q_learning"), (True, "double_q_learning")])
+def test_dqn_errors_equal_rlax(double, key):
+    case = tensors("scalar")
+    online, target = table_network(case["q"], case["next_online"]), table_network(case["q"], case["next_q"])
+    out = DQNLoss(double=double, huber=False)(online, target, transitions(case))
+    assert torch.allclose(out.priority, case[key].abs(), atol=1e-6)
+    assert torch.allclose(out.per_sample, 0.5 * case[key] ** 2, atol=1e-6)
+
+
+def test_choosing_with_the_target_network_is_not_double():
+    """The mutant that takes the argmax from the target network gives plain DQN's numbers."""
+    case = tensors("scalar")
+    assert not np.allclose(case["q_learning"], case["double_q_learning"], atol=1e-3)
+
+
+@pytest.mark.parametrize(("double", "key"), [(False, "single"), (True, "double")])
+def test_c51_loss_equals_rlax(double, key):
+    case = tensors("categorical")
+    distribution = Categorical(-2.0, 2.0, 5).double()
+    online = table_network(case["logits"], case["next_online"], distribution)
+    target = table_network(case["logits"], case["next_logits"], distribution)
+    out = C51Loss(double=double)(online, target, transitions(case))
+    assert torch.allclose(out.per_sample, case[key], atol=1e-6)
+
+
+def test_c51_priority_is_zero_where_the_prediction_is_right():
+    distribution = Categorical(-2.0, 2.0, 5).double()
+    logits = torch.log_softmax(torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64), 2)
+    batch = Transitions(torch.arange(3), torch.zeros(3).long(), torch.zeros(3).double(), torch.ones(3).double(),
+                        torch.arange(3, 6), torch.ones(3), np.arange(3))  # fmt: skip
+    network = table_network(logits, logits, distribution)
+    best = network.expect(logits).argmax(1)
+    batch = Transitions(batch.obs, best, batch.reward, batch.discount, batch.next_obs, batch.weight, batch.index)
+    out = C51Loss()(network, network, batch)
+    assert torch.allclose(out.priority, torch.zeros(3).double(), atol=1e-6)
+    assert (C51Loss(priority="cross_entropy")(network, network, batch).priority > 0.1).all()
+
+
+def test_qr_dqn_loss_equals_the_golden_quantile_loss_at_midpoints():
+    case = tensors("quantile_huber")
+    after = case["next_places"][:, :, :5]
+    online = table_network(case["places"], after, Quantiles(5).double())
+    out = QRDQNLoss(kappa=1.0)(online, online, transitions(case))
+    rows, best = torch.arange(6), after.mean(2).argmax(1)
+    goal = case["reward"][:, None] + case["discount"][:, None] * after[rows, best]
+    for row in range(6):  # the definition, number by number
+        total = 0.0
+        for i, tau in enumerate(quantile_midpoints(5)):
+            for j in range(5):
+                u = float(goal[row, j] - case["places"][row, case["action"][row].long(), i])
+                huber = 0.5 * u * u if abs(u) <= 1 else abs(u) - 0.5
+                total += abs(float(tau) - (u < 0)) * huber / 5
+        assert out.per_sample[row].item() == pytest.approx(total, abs=1e-6)
+
+
+def implicit_network(seed=0, policy_samples=8, actions=3):
+    torch.manual_seed(seed)
+    head = LinearHead(6, actions, hidden=7)
+    return ImplicitQNetwork(nn.Flatten(), CosineEmbedding(5, 6), head, NoiseSource(seed), policy_samples)
+
+
+def test_iqn_with_one_fraction_equals_a_hand_value():
+    online, target = implicit_network(1, policy_samples=1), implicit_network(2, policy_samples=1)
+    batch = Transitions(torch.randn(1, 6), torch.tensor([1]), torch.tensor([0.7]), torch.tensor([0.9]),
+                        torch.randn(1, 6), torch.ones(1), np.arange(1))  # fmt: skip
+    tau = NoiseSource(1).uniform(1, 1)
+    stream = NoiseSource(2)
+    after, deciding = stream.uniform(1, 1), stream.uniform(1, 1)
+    out = IQNLoss(samples=1, target_samples=1)(online, target, batch)
+    best = target.decode(target.encoder(batch.next_obs), deciding)[0, :, 0].argmax()
+    goal = 0.7 + 0.9 * target.decode(target.encoder(batch.next_obs), after)[0, best, 0]
+    error = (goal - online.decode(online.encoder(batch.obs), tau)[0, 1, 0]).item()
+    huber = 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
+    assert out.per_sample.item() == pytest.approx(abs(float(tau) - (error < 0)) * huber, rel=1e-5)
+
+
+def test_permuting_a_batch_permutes_the_implicit_network():
+    """The wrong tiling of fractions would mix rows."""
+    network, features = implicit_network(), torch.randn(5, 6, generator=torch.Generator().manual_seed(4))
+    fractions = torch.rand(5, 4, generator=torch.Generator().manual_seed(5))
+    order = torch.tensor([3, 0, 4, 1, 2])
+    whole, permuted = network.decode(features, fractions), network.decode(features[order], fractions[order])
+    assert whole.shape == (5, 3, 4)
+    assert torch.allclose(whole[order], permuted, atol=1e-6)
+
+
+MUNCHAUSEN = Munchausen(alpha=0.9, tau=0.03, clip=-1.0)
+
+
+def test_munchausen_goal_equals_the_papers_formula():
+    case = tensors("munchausen")
+    target = table_network(case["q"], case["next_q"])
+    online = table_network(torch.zeros_like(case["q"]), torch.zeros_like(case["q"]))
+    out = DQNLoss(huber=False, munchausen=MUNCHAUSEN)(online, target, transitions(case))
+    assert torch.allclose(out.priority, case["goal"].abs(), atol=1e-6)
+
+
+def test_munchausen_is_finite_for_values_of_any_size():
+    q = torch.tensor([[1e3, -1e3, 0.0], [-1e3, 1e3, 1e3]])
+    policy, log_policy = MUNCHAUSEN.soften(q)
+    assert torch.isfinite(log_policy).all()
+    assert torch.isfinite(MUNCHAUSEN.soft_value(q, q.unsqueeze(2))).all()
+    assert torch.allclose(policy.sum(1), torch.ones(2))
+    assert MUNCHAUSEN.bonus(q, torch.tensor([1, 0])).tolist() == pytest.approx([-0.9, -0.9])
+
+
+@pytest.mark.parametrize("kind", ["scalar", "c51", "quantile"])
+def test_without_bonus_and_temperature_munchausen_is_plain(kind):
+    plain, cold = None, Munchausen(alpha=0.0, tau=1e-8, clip=-1.0)
+    generator = torch.Generator().manual_seed(6)
+    shape = (6, 4) if kind == "scalar" else (6, 4, 5)
+    now, after = torch.randn(shape, generator=generator).double(), torch.randn(shape, generator=generator).double()
+    distribution = {"scalar": None, "c51": Categorical(-2.0, 2.0, 5), "quantile": Quantiles(5)}[kind]
+    network = table_network(now, after, distribution.double() if distribution else None)
+    loss = {"scalar": DQNLoss, "c51": C51Loss, "quantile": QRDQNLoss}[kind]
+    batch = transitions(tensors("scalar"))
+    first = loss(munchausen=plain)(network, network, batch).per_sample
+    second = loss(munchausen=cold)(network, network, batch).per_sample
+    assert torch.allclose(first, second, atol=1e-5)
+
+
+def test_munchausen_may_ask_the_online_network():
+    case = tensors("munchausen")
+    target, online = table_network(case["q"], case["next_q"]), table_network(case["q"] * 0, case["next_q"])
+    own = Munchausen(0.9, 0.03, -1.0, policy="online")
+    out = DQNLoss(huber=False, munchausen=own)(online, target, transitions(case))
+    shift = own.bonus(case["q"] * 0, case["action"].long()) - own.bonus(case["q"], case["action"].long())
+    assert torch.allclose(out.priority, (case["goal"] + shift).abs(), atol=1e-6)
+
+
+def losses():
+    generator = torch.Generator().manual_seed(7)
+
+    def network(*tail, distribution=None):
+        now, after = torch.randn(2, 6, 4, *tail, generator=generator)
+        return table_network(now, after, distribution)
+
+    yield "dqn", network(), DQNLoss()
+    yield "squared", network(), DQNLoss(huber=False)
+    yield "double", network(), DQNLoss(double=True)
+    yield "c51", network(5, distribution=Categorical(-2.0, 2.0, 5)), C51Loss()
+    yield "qr_dqn", network(5, distribution=Quantiles(5)), QRDQNLoss()
+    yield "munchausen", network(), DQNLoss(munchausen=MUNCHAUSEN)
+
+
+@pytest.mark.parametrize(("name", "network", "loss"), list(losses()))
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_importance_weights_reach_the_gradient_of_every_loss(name, network, loss, reduction):
+    """A sample of weight zero leaves no trace; doubling all weights doubles the gradient; priorities stay."""
+
+    def gradient(weight):
+        own = copy.deepcopy(network)
+        agent = ValueAgent(
+            own, loss, torch.optim.SGD(own.parameters(), lr=1.0),
+            explorer=EpsilonGreedy(Constant(0.0), 4, np.random.default_rng(0)),
+            eval_explorer=EpsilonGreedy(Constant(0.0), 4, np.random.default_rng(0)),
+            target_update_updates=100, max_grad_norm=None, loss_reduction=reduction,
+        )  # fmt: skip
+        case = {key: value.float() for key, value in tensors("scalar").items()}
+        batch = transitions(case)
+        batch = Transitions(batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs, weight, batch.index)
+        update = agent.update(batch, step=1)
+        return network.head.rows.detach() - own.head.rows.detach(), update.priority
+
+    weight = torch.tensor([1.0, 0.5, 0.25, 1.0, 0.0, 0.75])
+    once, priority = gradient(weight)
+    twice, same_priority = gradient(2 * weight)
+    assert torch.allclose(2 * once, twice, atol=1e-6)
+    assert once[4].abs().max() == 0
+    assert once[0].abs().max() > 0
+    assert torch.equal(priority, same_priority)

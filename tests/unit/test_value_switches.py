@@ -1,0 +1,214 @@
+"""From DQN to Rainbow by switches: what each one changes, and what it leaves alone to the last bit."""
+
+import copy
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from retrograd.agents.c51 import C51Loss
+from retrograd.build.builder import Builder
+from retrograd.build.value import make_loss, make_replay
+from retrograd.config import ConfigManager, from_saved
+from retrograd.core.errors import UsageError
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step, Transitions
+from retrograd.networks.encoders import MLP
+from retrograd.networks.layers import NoisyLinear
+from retrograd.networks.optimizers import DeepMindRMSprop
+from retrograd.replay import Prioritized
+
+SPEC = EnvSpec("test", ArraySpec((6,), np.dtype(np.float32)), DiscreteActions(3))
+SCREEN = EnvSpec("test", ArraySpec((4, 84, 84), np.dtype(np.uint8), 0, 255), DiscreteActions(3), 4, 4)
+manager = ConfigManager(user_folder=None)
+
+
+def builder(*overrides):
+    return Builder(manager.compose(["env=cartpole", "hardware.device=cpu", *overrides]))
+
+
+def batches(count, size=8):
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(count):
+        yield Transitions(
+            obs=torch.randn(size, 6, generator=generator),
+            action=torch.randint(3, (size,), generator=generator),
+            reward=torch.randn(size, generator=generator),
+            discount=torch.where(torch.rand(size, generator=generator) < 0.1, 0.0, 0.99),
+            next_obs=torch.randn(size, 6, generator=generator),
+            weight=torch.rand(size, generator=generator),
+            index=np.arange(size),
+        )
+
+
+def digest(*tensors):
+    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()
+
+
+def test_all_switches_off_is_dqn_to_the_last_bit():
+    """500 updates against DQN written out here in one piece: REQ ALGO-1."""
+    made = builder("agent.target_update_freq=50")
+    agent = made.agent(SPEC)
+    torch.manual_seed(made.streams.integer("network"))
+    encoder = MLP(SPEC.obs)
+    network = torch.nn.Sequential(encoder, torch.nn.Linear(128, 3))
+    target = copy.deepcopy(network)
+    optimizer = DeepMindRMSprop(network.parameters(), 2.5e-4, 0.95, 0.95, 0.01)
+    for update, batch in enumerate(batches(500), start=1):
+        agent.update(batch, step=update)
+        with torch.no_grad():
+            goal = batch.reward + batch.discount * target(batch.next_obs).max(1).values
+        chosen = network(batch.obs).gather(1, batch.action[:, None])[:, 0]
+        loss = (F.huber_loss(chosen, goal, reduction="none") * batch.weight).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if update % 50 == 0:
+            target.load_state_dict(network.state_dict())
+    assert digest(*network.parameters()) == digest(*agent.online.parameters())
+    assert digest(*target.parameters()) == digest(*agent.target.parameters())
+
+
+def fingerprints(*overrides):
+    """Hashes of the parts a switch may or may not touch."""
+    made = builder("agent.target_update_freq=50", "training.warmup_random_steps=100", *overrides)
+    agent = made.agent(SPEC)
+    first_layer = agent.online.encoder.layers[0]
+    marks = {
+        "first_layer": digest(first_layer.weight, first_layer.bias),
+        "network": digest(*agent.online.parameters()),
+        "loss": repr(agent.loss),
+    }
+    obs = np.zeros((4, 6), np.float32)
+    marks["warmup_actions"] = str([agent.act(obs, step=step, explore=True).action.tolist() for step in range(5)])
+    marks["epsilon"] = str([agent.metrics(step)["epsilon"] for step in (0, 100, 10**6)])
+    replay = make_replay(made, SPEC)
+    rng = np.random.default_rng(2)
+    for time in range(12):
+        flags = np.array([time == 8, False]), np.array([False, time == 5])
+        step = Step(rng.normal(size=(2, 6)).astype(np.float32), rng.integers(3, size=2), rng.normal(size=2).astype("f4"),
+                    *flags, flags[0] | flags[1], rng.normal(size=(2, 6)).astype(np.float32))  # fmt: skip
+        replay.add(step)
+    drawn = replay.sample(16, step=1)
+    marks["replay"] = digest(drawn.obs, drawn.action, drawn.reward, drawn.discount, drawn.weight)
+    for batch in batches(3):
+        agent.update(batch, step=1)
+    marks["learned"] = digest(*agent.online.parameters())
+    return marks
+
+
+SWITCHES = {
+    "agent.double=true": {"loss", "learned"},
+    "agent.n_step=3": {"replay"},
+    "replay=prioritized": {"replay"},
+    "agent.network=dueling": {"network", "learned"},
+    "agent.noisy=true": {"network", "learned", "epsilon"},
+    "agent.distributional=c51": {"network", "loss", "learned"},
+    "agent.distributional=quantile": {"network", "loss", "learned"},
+    "agent.distributional=iqn": {"network", "loss", "learned"},
+    "agent.munchausen=true": {"loss", "learned"},
+    "agent.max_grad_norm=0.1": {"learned"},
+    "preset.loss=squared": {"loss", "learned"},
+}
+
+
+@pytest.mark.parametrize(("switch", "changes"), SWITCHES.items())
+def test_a_switch_changes_what_it_should_and_nothing_else(switch, changes):
+    plain, switched = fingerprints("replay.capacity=1000", "training.num_envs=2", "agent.batch_size=8"), fingerprints(
+        "replay.capacity=1000", "training.num_envs=2", "agent.batch_size=8", switch
+    )  # fmt: skip
+    assert {name for name in plain if plain[name] != switched[name]} == changes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["agent.munchausen=true", "agent.double=true"], "none is chosen"),
+        (["agent.distributional=c51", "preset.loss=squared"], "its own loss"),
+        (["agent.distributional=c51", "agent.v_min=1", "agent.v_max=-1"], "must be below"),
+        (["agent.noisy_epsilon=true"], "without agent.noisy"),
+        (["agent.spectral_norm=true"], "agent.encoder=impala"),
+        (["agent.impala_pool=6"], "agent.encoder=impala"),
+        (["agent.distributional=c52"], "'c51'"),
+        (["agent.atoms=1"], "at least 2"),
+        (["agent.n_step=0"], "from 1"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_with_the_reason(overrides, reason):
+    with pytest.raises(UsageError) as caught:
+        manager.compose(overrides)
+    assert reason in str(caught.value)
+
+
+def test_rainbow_is_the_one_asked_for():
+    """REQ ALGO-2"""
+    config = manager.compose(["agent=rainbow", "env=space_invaders"])
+    preset, replay, agent = config["preset"], config["replay"], config["agent"]
+    assert (preset["optimizer"], preset["lr"], agent["gamma"], agent["n_step"]) == ("adam", 6.25e-5, 0.99, 3)
+    assert (agent["distributional"], agent["atoms"], agent["v_min"], agent["v_max"]) == ("c51", 51, -10, 10)
+    assert (replay["prioritized"], replay["alpha"], replay["beta_start"], replay["beta_end"]) == (True, 0.6, 0.4, 1.0)
+    assert (agent["target_update_freq"], agent["max_grad_norm"], agent["double"]) == (1000, 10.0, True)
+    assert (agent["network"], agent["noisy"], agent["noise_each_step"]) == ("dueling", True, False)
+    assert config["eval"]["epsilon"] == 0.0
+    assert config["env"]["game_id"] == "ALE/SpaceInvaders-v5"
+    made = Builder(config)
+    assert isinstance(make_loss(made), C51Loss)
+    assert made.agent(SCREEN).metrics(10**6)["epsilon"] == 0.0
+
+
+def test_rainbows_parts_can_be_chosen_otherwise():
+    config = manager.compose(["agent=rainbow", "replay=uniform", "agent.noisy=false", "preset=modern"])
+    assert not config["replay"]["prioritized"]
+    assert config["preset"]["epsilon_end"] == 0.01
+
+
+def test_rainbow_by_episodes():
+    """REQ RUN-13"""
+    training = manager.compose(["agent=rainbow", "training=rainbow_episodes", "eval=rainbow_episodes"])
+    values = training["training"]
+    assert (values["total_episodes"], values["max_episode_steps"]) == (1000, 10000)
+    assert (values["eval_every_episodes"], values["checkpoint_every_episodes"]) == (50, 100)
+    assert training["eval"]["full_episodes"] == 5
+
+
+def test_dopamines_rainbow_has_its_constants():
+    config = manager.compose(["agent=rainbow_dopamine"])
+    agent, preset, protocol = config["agent"], config["preset"], config["env_protocol"]
+    assert (agent["network"], agent["double"], agent["noisy"], agent["n_step"]) == ("nature", False, False, 3)
+    assert (preset["lr"], preset["adam_eps"], preset["epsilon_end"]) == (6.25e-5, 1.5e-4, 0.01)
+    assert agent["target_update_freq"] * agent["update_frequency"] == 8000
+    assert (config["replay"]["alpha"], config["replay"]["beta_start"], config["replay"]["beta_end"]) == (0.5, 0.5, 0.5)
+    assert (protocol["repeat_action_probability"], protocol["terminal_on_life_loss_train"]) == (0.25, False)
+    assert config["training"]["warmup_random_steps"] == 20000
+
+
+@pytest.mark.parametrize("name", ["double", "c51", "qr_dqn", "iqn", "munchausen", "munchausen_iqn", "rainbow", "modern"])
+def test_every_shipped_agent_learns_and_acts(name):
+    made = builder(f"agent={name}", "training.warmup_random_steps=1")
+    agent = made.agent(SPEC)
+    before = digest(*agent.online.parameters())
+    for batch in batches(2):
+        update = agent.update(batch, step=1)
+        assert update.priority.shape == (8,)
+    assert digest(*agent.online.parameters()) != before
+    assert agent.act(np.zeros((4, 6), np.float32), step=10**6, explore=True).action.shape == (4,)
+
+
+def test_rainbow_has_priorities_three_steps_and_noise():
+    made = builder("agent=rainbow", "replay.capacity=1000", "training.warmup_random_steps=1")
+    replay = make_replay(made, SPEC)
+    assert isinstance(replay.sampler, Prioritized)
+    assert replay.reader.n_steps == 3
+    agent = made.agent(SPEC)
+    assert [type(layer) for layer in agent.online.head.value][::2] == [NoisyLinear, NoisyLinear]
+    assert agent.online(torch.zeros(2, 6)).shape == (2, 3, 51)
+
+
+def test_a_config_from_before_the_switches_reads_as_all_off():
+    values = {key: dict(value) if hasattr(value, "items") else value for key, value in manager.compose().values.items()}
+    old = {key: values["agent"][key] for key in ("kind", "name", "network", "double", "gamma", "frame_stack",
+           "update_frequency", "target_update_freq", "replay_start_size", "batch_size", "max_grad_norm")}  # fmt: skip
+    config = from_saved({**values, "agent": old})
+    assert config.values == manager.compose().values
+    assert config["track"] == "A"
