@@ -1,0 +1,119 @@
+"""Bad input: a clear message, exit code 2, nothing half-written, and torch not even loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from retrograd import cli
+
+CASES = {
+    "unknown game": (["env=pongg"], "'pong'"),
+    "unknown key": (["agent.gama=0.9"], "'agent.gamma'"),
+    "wrong type": (["agent.batch_size=many"], "whole number"),
+    "gamma above one": (["agent.gamma=1.01"], "from 0 to 1"),
+    "batch larger than the buffer": (["agent.batch_size=5000", "replay.capacity=4000"], "must not exceed replay.capacity=4000"),
+    "replay that does not fit": (["replay.capacity=900000000"], "the largest capacity that fits is"),
+    "no such device": (["hardware.device=tpu"], "cuda"),
+    "no such config file": (["--config", "missing.yaml"], "missing.yaml"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused(case, tmp_path, capsys):
+    arguments, message = CASES[case]
+    assert cli.main(["train", *arguments, f"output_dir={tmp_path / 'outputs'}"]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_largest_capacity_that_fits_does_fit(monkeypatch, tmp_path, capsys):
+    from retrograd.build import check_memory
+    from retrograd.config import ConfigManager
+
+    memory = psutil.virtual_memory()._replace(available=4_000_000_000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    assert cli.main(["train", f"output_dir={tmp_path}"]) == 2
+    fits = int(capsys.readouterr().err.split("fits is ")[1].split(",")[0])
+    check_memory(ConfigManager(None).compose([f"replay.capacity={fits}"]))
+    assert 300_000 < fits < 500_000
+
+
+def test_an_output_folder_that_exists_is_left_alone(tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").write_text("data")
+    assert cli.main(["train", f"output_dir={tmp_path}", "run_name=mine"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious"]
+
+
+def test_an_output_folder_that_cannot_be_made(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    small = ["env=cartpole", "replay.capacity=1000", "training.warmup_random_steps=100", "training.total_env_frames=100"]
+    assert cli.main(["train", *small, f"output_dir={tmp_path / 'file'}"]) == 2
+    assert "cannot be made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "video", "watch"])
+def test_an_unreadable_checkpoint_is_named(command, tmp_path, capsys):
+    assert cli.main([command, str(tmp_path)]) == 2
+    assert "no checkpoint in" in capsys.readouterr().err
+    folder = tmp_path / "checkpoints" / "step_000000001"
+    folder.mkdir(parents=True)
+    (folder / "agent.pt").write_bytes(b"not a checkpoint")
+    assert cli.main([command, str(folder)]) == 2
+    assert str(folder) in capsys.readouterr().err
+
+
+def test_no_agent_named(capsys):
+    assert cli.main(["evaluate", "eval.epsilon=0.1"]) == 2
+    assert "name one run folder" in capsys.readouterr().err
+
+
+def test_a_refusal_comes_before_torch_is_loaded():
+    code = (
+        "import sys; from retrograd import cli; code = cli.main(['train', 'agent.gamma=2']);"
+        "sys.exit(code if 'torch' not in sys.modules else 99)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 2
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; import retrograd.cli;"
+        "print([name for name in ('torch', 'numpy', 'hydra', 'gymnasium', 'rich') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "video", "watch", "doctor"])
+def test_every_command_helps_with_examples(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"retrograd {command}" in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_show_config_prints_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--show-config", "env=ms_pacman", "seed=5"]) == 0
+    out = capsys.readouterr().out
+    assert "game_id: ALE/MsPacman-v5" in out
+    assert "# protocol: ALE/MsPacman-v5, paper_v4: no sticky actions" in out
+    assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_doctor_examines_and_predicts(capsys):
+    assert cli.main(["doctor", "env=cartpole", "replay.capacity=10000", "training.warmup_random_steps=100"]) == 0
+    report = capsys.readouterr().out
+    assert "FAIL" not in report
+    for word in ("torch", "memory", "104 games", "video", "run memory"):
+        assert word in report
