@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -114,6 +115,16 @@ class EnvironmentFactory:
         """One row that also has ``pop_frames()`` and ``fps``, for videos and windows."""
         protocol = protocol if protocol is not None else self.protocol
         return _gym_rows(source, 1, protocol, seed, False, max_episode_steps, True, options)
+
+
+def twin(source: Source, *, capture: bool = False) -> Source:
+    """A source of other instances of the same: an environment in use must not be reset under its user's feet."""
+    if not isinstance(source, gymnasium.Env):
+        return source
+    spec = source.spec
+    if spec is None:
+        return lambda: copy.deepcopy(source)
+    return lambda: gymnasium.make(spec, **({"render_mode": "rgb_array"} if capture else {}))
 
 
 def is_screen(env: Env) -> bool:

@@ -175,8 +175,8 @@ class Trainer:
         path = self.folder / f".video-{self.run.step}.mp4"
         try:
             self.judge.record(path, step=self.run.step)
-        except Exception:  # encoders fail in many ways
-            log.exception("no video at step %d; the training goes on", self.run.step)
+        except Exception as error:  # encoders and renderers fail in many ways
+            log.warning("no video at step %d, the training goes on: %s", self.run.step, error or type(error).__name__)
             return None
         return path
 
