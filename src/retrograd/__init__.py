@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "A2C": "api",
+    "A3C": "api",
     "C51": "api",
     "DQN": "api",
     "DoubleDQN": "api",
@@ -19,6 +20,7 @@ _PUBLIC = {
     "Learner": "api",
     "MunchausenDQN": "api",
     "PPO": "api",
+    "PQN": "api",
     "QRDQN": "api",
     "Rainbow": "api",
     "RandomPlayer": "api",
@@ -35,12 +37,14 @@ _PUBLIC = {
     "NormalizeObservations": "envs.wrappers",
     "NormalizeRewards": "envs.wrappers",
     "Plotter": "experiments.plots",
+    "PolicyNetwork": "networks",
     "QNetwork": "networks",
     "ReplayBuffer": "replay",
     "Trainer": "training.trainer",
+    "ValueNetwork": "networks",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604 - every name is a string
+__all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name: str) -> Any:

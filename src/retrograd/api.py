@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Learner:
     that name, as keyword: ``DQN("pong", lr=1e-4, batch_size=64, seed=3)``.
     """
 
-    groups: Mapping[str, str] = {}
+    groups: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self, env: Any = "pong", config: Mapping[str, Any] | None = None, *, quiet: bool = False, **settings: Any
@@ -145,67 +145,79 @@ class Learner:
 class DQN(Learner):
     """Nature DQN (track A): Mnih et al. 2015."""
 
-    groups = {"agent": "dqn"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "dqn"}
 
 
 class DoubleDQN(Learner):
     """DQN that chooses the next action with one network and values it with the other: van Hasselt et al. 2016."""
 
-    groups = {"agent": "double"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "double"}
 
 
 class C51(Learner):
     """Categorical value distributions: Bellemare et al. 2017."""
 
-    groups = {"agent": "c51"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "c51"}
 
 
 class QRDQN(Learner):
     """Quantile regression: Dabney et al. 2018."""
 
-    groups = {"agent": "qr_dqn"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "qr_dqn"}
 
 
 class IQN(Learner):
     """Implicit quantile networks: Dabney et al. 2018."""
 
-    groups = {"agent": "iqn"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "iqn"}
 
 
 class MunchausenDQN(Learner):
     """DQN that adds its own log-policy to the reward: Vieillard et al. 2020."""
 
-    groups = {"agent": "munchausen"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "munchausen"}
 
 
 class Rainbow(Learner):
     """Double, dueling, priorities, three steps, C51 and noisy layers together: Hessel et al. 2018."""
 
-    groups = {"agent": "rainbow"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "rainbow"}
 
 
 class PPO(Learner):
     """Proximal policy optimization: Schulman et al. 2017."""
 
-    groups = {"agent": "ppo"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "ppo"}
 
 
 class A2C(Learner):
     """Synchronous advantage actor-critic: Mnih et al. 2016."""
 
-    groups = {"agent": "a2c"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "a2c"}
+
+
+class A3C(Learner):
+    """Asynchronous advantage actor-critic, each worker a process: Mnih et al. 2016."""
+
+    groups: ClassVar[Mapping[str, str]] = {"agent": "a3c"}
 
 
 class RecurrentPPO(Learner):
     """PPO whose policy remembers, by an LSTM or a GRU; public as ``retrograd.contrib.RecurrentPPO``."""
 
-    groups = {"agent": "recurrent_ppo"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "recurrent_ppo"}
+
+
+class PQN(Learner):
+    """Many games side by side, λ-returns, no replay: Gallici et al. 2025."""
+
+    groups: ClassVar[Mapping[str, str]] = {"agent": "pqn"}
 
 
 class RandomPlayer(Learner):
     """Uniformly random actions."""
 
-    groups = {"agent": "random"}
+    groups: ClassVar[Mapping[str, str]] = {"agent": "random"}
 
 
 def train(config: Config | Sequence[str] = ()) -> dict[str, Any]:

@@ -139,9 +139,8 @@ class ConfigManager:
             raise UsageError(f"{origin}unknown key {key}.{_suggest_key(key, _flatten(composed))}")
         current = OmegaConf.select(composed, key, throw_on_resolution_failure=False)
         if isinstance(current, DictConfig) != isinstance(value, dict):
-            raise UsageError(
-                f"{origin}{key}={value!r} must be {'a group of keys' if isinstance(current, DictConfig) else 'one value'}"
-            )
+            wanted = "a group of keys" if isinstance(current, DictConfig) else "one value"
+            raise UsageError(f"{origin}{key}={value!r} must be {wanted}")
         if isinstance(value, dict):
             for inner, inner_value in value.items():
                 ConfigManager._set(composed, f"{key}.{inner}", inner_value, origin)
@@ -188,7 +187,7 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     values = _thaw(content)
     values["training"] = _shipped_group("training", "default") | values.get("training", {})
     if values.get("agent", {}).get("kind") == "value":
-        for group, option in TRACKS["A"].items():
+        for group, option in {**TRACKS["A"], "training": "default"}.items():
             values[group] = _shipped_group(group, option) | values.get(group, {})
     return _finish(values)
 
@@ -310,9 +309,9 @@ def _find_environment(option: str) -> tuple[str, str]:
 
 def _flatten(config: DictConfig) -> list[str]:
     keys: list[str] = []
-    for name in config:
+    for name in map(str, config):
         value = config._get_node(name)
-        keys.append(str(name))
+        keys.append(name)
         if isinstance(value, DictConfig):
             keys += [f"{name}.{key}" for key in _flatten(value)]
     return keys

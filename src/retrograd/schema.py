@@ -136,17 +136,28 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "head_layer_norm": _BOOL,
         "update_frequency": _int(1),
         "target_update_freq": _int(1),
-        "replay_start_size": _int(1),
+        "replay_start_size": _int(0),
         "batch_size": _int(1),
         "max_grad_norm": _number(0, above=True, optional=True),
     },
     "ppo": _PPO,
     "a2c": _POLICY,
+    "a3c": {**_POLICY, "workers": _int(1, 256)},
     "recurrent_ppo": {
         **{key: rule for key, rule in _PPO.items() if key != "network"},
         "cell": _choice("lstm", "gru"),
         "hidden_size": _int(1),
         "sequence_steps": _int(1, optional=True),
+    },
+    "pqn": {
+        **_EVERY_AGENT,
+        "network": _choice("nature", "dueling"),
+        "layer_norm": _BOOL,
+        "rollout_steps": _int(1),
+        "epochs": _int(1),
+        "minibatches": _int(1),
+        "q_lambda": _UNIT,
+        "max_grad_norm": _number(0, above=True, optional=True),
     },
     "random": _EVERY_AGENT,
     "constant": {**_EVERY_AGENT, "action": _int(0)},
@@ -250,8 +261,24 @@ _ON_POLICY: dict[str, dict[str, Rule]] = {
     "replay": {},
 }
 
+_PQN: dict[str, dict[str, Rule]] = {
+    "preset": {
+        "lr": _POSITIVE,
+        "lr_end": _number(0, optional=True),
+        "adam_eps": _POSITIVE,
+        "epsilon_start": _UNIT,
+        "epsilon_end": _UNIT,
+        "epsilon_decay_frames": _int(0),
+        "reward_clip": _BOOL,
+    },
+    "replay": {},
+}
+
 # groups that hold other keys for some kinds of agent: what would have no effect is not there
-KIND_GROUPS: dict[str, dict[str, dict[str, Rule]]] = dict.fromkeys(("ppo", "a2c", "recurrent_ppo"), _ON_POLICY)
+KIND_GROUPS: dict[str, dict[str, dict[str, Rule]]] = {
+    **dict.fromkeys(("ppo", "a2c", "a3c", "recurrent_ppo"), _ON_POLICY),
+    "pqn": _PQN,
+}
 
 TOP = {"seed": _int(0, 2**31 - 1), "output_dir": _TEXT, "run_name": _NAME, "track": _choice("A", "B", "custom")}
 

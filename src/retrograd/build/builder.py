@@ -18,7 +18,7 @@ from retrograd.config import Config
 from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
-from retrograd.envs.factory import EnvironmentFactory
+from retrograd.envs.factory import EnvironmentFactory, twin
 from retrograd.experiments.reference import baseline
 from retrograd.tracking.csv import COLUMNS
 
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from retrograd.training.video import VideoInfo, Viewer
 
 # a module for each kind of agent, imported when one is made: torch takes seconds
-KINDS = {"value": "value", "ppo": "policy", "a2c": "policy", "recurrent_ppo": "recurrent", "random": "idle", "constant": "idle"}
+KINDS = {
+    "value": "value",
+    "ppo": "policy",
+    "a2c": "policy",
+    "a3c": "a3c",
+    "recurrent_ppo": "recurrent",
+    "pqn": "pqn",
+    "random": "idle",
+    "constant": "idle",
+}
 
 
 class Builder:
@@ -76,7 +85,7 @@ class Builder:
     def viewer(self, step: int) -> Viewer:
         """One row with pictures."""
         viewer: Any = self.factory.create_viewer(
-            self.env,
+            twin(self.env, capture=True),
             protocol=atari_protocol(self.config, training=False),
             seed=self.streams.integer(f"video {step}"),
         )
