@@ -26,9 +26,7 @@ class Silent(gymnasium.Env[Any, Any]):
 
     def __init__(self, discrete: bool) -> None:
         self.observation_space = spaces.Box(-3.0, 3.0, (OBS,), np.float32)
-        self.action_space = (
-            spaces.Discrete(ACTIONS) if discrete else spaces.Box(-1.0, 1.0, (DIMENSIONS,), np.float32)
-        )
+        self.action_space = spaces.Discrete(ACTIONS) if discrete else spaces.Box(-1.0, 1.0, (DIMENSIONS,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return np.zeros(OBS, np.float32), {}

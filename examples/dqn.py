@@ -1,8 +1,8 @@
 """DQN from Python: train, score, act, save and load.
 
-    python examples/dqn.py                     Pong, 200,000 frames
-    python examples/dqn.py --smoke             a tiny run that ends in seconds
-    python examples/dqn.py --env breakout --frames 2000000
+python examples/dqn.py                     Pong, 200,000 frames
+python examples/dqn.py --smoke             a tiny run that ends in seconds
+python examples/dqn.py --env breakout --frames 2000000
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
     print(f"mean score {scores['mean_return']:.1f}, human-normalized {scores['human_normalized']}")
 
     again = DQN.load(model.folder)
-    assert again.evaluate(episodes=2)["episodes"] == 2
+    print("loaded again, mean score", again.evaluate(episodes=2)["mean_return"])
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def _add_train(commands: Any) -> None:
         "retrograd train",
         "retrograd train env=breakout agent.double=true seed=3",
         "retrograd train env=ms_pacman training.total_env_frames=2000000 replay.capacity=100000",
-        "retrograd train env=CartPole-v1 preset=modern training.warmup_random_steps=1000 training.total_env_frames=50000",
+        "retrograd train env=CartPole-v1 preset=modern preset.lr=1e-3 training.total_env_frames=100000",
         "retrograd train --config mine.yaml --show-config",
     )
     parser.add_argument(

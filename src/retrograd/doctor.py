@@ -95,7 +95,8 @@ def _run_memory(config: Config) -> str:
     from retrograd.build import check_memory, memory_needed
 
     check_memory(config)
-    return f"{memory_needed(config) / 1e9:.2f} GB at its peak, for env={config['env']['name']} agent={config['agent']['name']}"
+    run = f"env={config['env']['name']} agent={config['agent']['name']}"
+    return f"{memory_needed(config) / 1e9:.2f} GB at its peak, for {run}"
 
 
 def _run_disk(config: Config) -> str:

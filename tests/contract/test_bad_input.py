@@ -16,7 +16,10 @@ CASES = {
     "unknown key": (["agent.gama=0.9"], "'agent.gamma'"),
     "wrong type": (["agent.batch_size=many"], "whole number"),
     "gamma above one": (["agent.gamma=1.01"], "from 0 to 1"),
-    "batch larger than the buffer": (["agent.batch_size=5000", "replay.capacity=4000"], "must not exceed replay.capacity=4000"),
+    "batch larger than the buffer": (
+        ["agent.batch_size=5000", "replay.capacity=4000"],
+        "must not exceed replay.capacity=4000",
+    ),
     "replay that does not fit": (["replay.capacity=900000000"], "the largest capacity that fits is"),
     "no such device": (["hardware.device=tpu"], "cuda"),
     "no such config file": (["--config", "missing.yaml"], "missing.yaml"),
@@ -56,7 +59,12 @@ def test_an_output_folder_that_exists_is_left_alone(tmp_path, capsys):
 
 def test_an_output_folder_that_cannot_be_made(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    small = ["env=cartpole", "replay.capacity=1000", "training.warmup_random_steps=100", "training.total_env_frames=100"]
+    small = [
+        "env=cartpole",
+        "replay.capacity=1000",
+        "training.warmup_random_steps=100",
+        "training.total_env_frames=100",
+    ]
     assert cli.main(["train", *small, f"output_dir={tmp_path / 'file'}"]) == 2
     assert "cannot be made" in capsys.readouterr().err
 

@@ -129,7 +129,7 @@ def test_config_file_and_overrides_in_order(tmp_path):
     config = manager.compose(["seed=9"], config_file=file)
     assert (config["agent"]["name"], config["preset"]["lr"], config["seed"]) == ("modern", 0.5, 9)
     file.write_text("preset:\n  learning: 1\n")
-    with pytest.raises(UsageError, match="unknown key preset.learning"):
+    with pytest.raises(UsageError, match=r"unknown key preset\.learning"):
         manager.compose(config_file=file)
     file.write_text("a: [1")
     with pytest.raises(UsageError, match="not YAML"):

@@ -34,13 +34,14 @@ def noisy_values(agent):
         return agent.online.get_q_values(torch.from_numpy(OBS), noisy=True)
 
 
-def test_the_layer_equals_its_noisy_matrix_of_rank_one():
+@pytest.mark.parametrize("rows", [4, NoisyLinear.COMPOSE_FROM_ROWS])
+def test_the_layer_equals_its_noisy_matrix_of_rank_one(rows):
     layer, source = NoisyLinear(7, 5, sigma=0.5), NoiseSource(3)
     perturb([layer], source.fresh(12))
     noise_in, noise_out = layer.noise
     matrix_noise = torch.outer(noise_out, noise_in)
     assert torch.linalg.matrix_rank(matrix_noise) == 1
-    features = torch.randn(4, 7)
+    features = torch.randn(rows, 7)
     weight = layer.weight + layer.weight_sigma * matrix_noise
     bias = layer.bias + layer.bias_sigma * noise_out
     assert torch.allclose(layer(features), features @ weight.T + bias, atol=1e-6)

@@ -110,7 +110,7 @@ def test_unrolled_runs_equal_step_by_step(cell: str) -> None:
 
 
 def test_bad_memories_are_named() -> None:
-    with pytest.raises(UsageError, match="'lstn'.*Did you mean 'lstm'"):
+    with pytest.raises(UsageError, match=r"'lstn'.*Did you mean 'lstm'"):
         RecurrentCore(4, 8, cell="lstn")
     with pytest.raises(UsageError, match="hidden_size is 0"):
         RecurrentCore(4, 0, cell="gru")
@@ -126,4 +126,4 @@ def test_tensorflow_rmsprop_by_hand() -> None:
         optimizer.step()
         square = 0.99 * square + 0.01 * gradient**2
         expected -= 0.1 * gradient / math.sqrt(square + 1e-5)
-        assert float(weight) == pytest.approx(expected, abs=1e-6)
+        assert weight.item() == pytest.approx(expected, abs=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,7 @@ def make_agent(
         target_kl=target_kl,
     )
     sampling = Sampling(np.random.default_rng(1), np.random.default_rng(2), sample_in_evaluation=False)
-    return PolicyAgent(
-        network, learner, sampling, minibatches=minibatches, minibatch_rng=np.random.default_rng(3)
-    )
+    return PolicyAgent(network, learner, sampling, minibatches=minibatches, minibatch_rng=np.random.default_rng(3))
 
 
 @torch.no_grad()
@@ -229,7 +228,7 @@ def test_a_value_that_is_not_finite_stops_the_run() -> None:
     agent = make_agent(PPO)
     rollout = rollout_of(agent, 0)
     broken = replace(rollout, returns=torch.full((T, N), float("nan")))
-    with pytest.raises(FailureGate, match="non-finite value_loss .* at step 99"):
+    with pytest.raises(FailureGate, match=r"non-finite value_loss .* at step 99"):
         agent.update(broken, step=99)
 
 
@@ -250,7 +249,7 @@ def test_parts_restore_the_learner() -> None:
     agent, other = make_agent(PPO, epochs=2), make_agent(PPO, epochs=2)
     agent.update(rollout_of(agent, 0), step=T * N)
     for name, part in other.parts.items():
-        part.load_state_dict(agent.parts[name].state_dict())
+        part.load_state_dict(copy.deepcopy(agent.parts[name].state_dict()))
     for each in (agent, other):
         each.update(rollout_of(each, 1), step=2 * T * N)
     assert torch.equal(weights(agent), weights(other))

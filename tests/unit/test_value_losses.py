@@ -157,6 +157,17 @@ def test_munchausen_goal_equals_the_papers_formula():
     assert torch.allclose(out.priority, case["goal"].abs(), atol=1e-6)
 
 
+def test_munchausen_widens_the_gap_between_actions():
+    """Without the clip the gap is 1 / (1 - α) times that of the rewards: here ten times."""
+    unclipped = Munchausen(alpha=0.9, tau=0.03, clip=-1e9)
+    q = torch.zeros(2, 2, dtype=torch.float64)  # two rows of one state: one for each action
+    reward = torch.tensor([0.02, 0.0], dtype=torch.float64)
+    for _ in range(400):
+        learned = reward + unclipped.bonus(q, torch.tensor([0, 1]))
+        q = learned.expand(2, 2)
+    assert (q[0, 0] - q[0, 1]).item() == pytest.approx(0.2, rel=0.01)
+
+
 def test_munchausen_is_finite_for_values_of_any_size():
     q = torch.tensor([[1e3, -1e3, 0.0], [-1e3, 1e3, 1e3]])
     policy, log_policy = MUNCHAUSEN.soften(q)

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from itertools import product
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def fingerprints(*overrides):
     rng = np.random.default_rng(2)
     for time in range(12):
         flags = np.array([time == 8, False]), np.array([False, time == 5])
-        step = Step(rng.normal(size=(2, 6)).astype(np.float32), rng.integers(3, size=2), rng.normal(size=2).astype("f4"),
+        step = Step(rng.normal(size=(2, 6)).astype("f4"), rng.integers(3, size=2), rng.normal(size=2).astype("f4"),
                     *flags, flags[0] | flags[1], rng.normal(size=(2, 6)).astype(np.float32))  # fmt: skip
         replay.add(step)
     drawn = replay.sample(16, step=1)
@@ -119,6 +120,26 @@ def test_a_switch_changes_what_it_should_and_nothing_else(switch, changes):
         "replay.capacity=1000", "training.num_envs=2", "agent.batch_size=8", switch
     )  # fmt: skip
     assert {name for name in plain if plain[name] != switched[name]} == changes
+
+
+@pytest.mark.parametrize("distributional", ["null", "c51", "quantile", "iqn"])
+def test_switches_go_together_in_every_combination(distributional):
+    """REQ ALGO-1: all but Double with Munchausen, which is refused."""
+    few = ("agent.quantiles=5", "agent.atoms=5", "agent.iqn_samples=4", "agent.iqn_target_samples=3")
+    for network, double, noisy, munchausen in product(("nature", "dueling"), *[("true", "false")] * 3):
+        switches = (f"agent.network={network}", f"agent.double={double}", f"agent.noisy={noisy}")
+        switches += (f"agent.munchausen={munchausen}", f"agent.distributional={distributional}", *few)
+        if double == munchausen == "true":
+            with pytest.raises(UsageError):
+                builder(*switches)
+            continue
+        agent = builder(*switches).agent(SPEC)
+        before = digest(*agent.online.parameters())
+        update = agent.update(next(batches(1)), step=1)
+        assert update.priority.shape == (8,)
+        assert (update.priority >= 0).all()
+        assert digest(*agent.online.parameters()) != before
+        assert agent.act(np.zeros((4, 6), np.float32), step=10**9, explore=True).action.shape == (4,)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +179,9 @@ def test_rainbow_is_the_one_asked_for():
 
 
 def test_rainbows_parts_can_be_chosen_otherwise():
-    config = manager.compose(["agent=rainbow", "replay=uniform", "agent.noisy=false", "preset=modern"])
-    assert not config["replay"]["prioritized"]
-    assert config["preset"]["epsilon_end"] == 0.01
+    made = builder("agent=rainbow", "replay=uniform", "agent.noisy=false")
+    assert not made.config["replay"]["prioritized"]
+    assert made.agent(SPEC).metrics(10**9)["epsilon"] == pytest.approx(0.01)  # without noise ε-greedy explores again
 
 
 def test_rainbow_by_episodes():
@@ -183,7 +204,9 @@ def test_dopamines_rainbow_has_its_constants():
     assert config["training"]["warmup_random_steps"] == 20000
 
 
-@pytest.mark.parametrize("name", ["double", "c51", "qr_dqn", "iqn", "munchausen", "munchausen_iqn", "rainbow", "modern"])
+@pytest.mark.parametrize(
+    "name", ["double", "c51", "qr_dqn", "iqn", "munchausen", "munchausen_iqn", "rainbow", "modern"]
+)
 def test_every_shipped_agent_learns_and_acts(name):
     made = builder(f"agent={name}", "training.warmup_random_steps=1")
     agent = made.agent(SPEC)
@@ -212,3 +235,30 @@ def test_a_config_from_before_the_switches_reads_as_all_off():
     config = from_saved({**values, "agent": old})
     assert config.values == manager.compose().values
     assert config["track"] == "A"
+
+
+def test_btr_has_its_parts():
+    config = manager.compose(["agent=btr", "env=pong"])
+    agent = config["agent"]
+    assert (agent["encoder"], agent["impala_scale"], agent["impala_pool"], agent["spectral_norm"]) == (
+        "impala",
+        2,
+        6,
+        True,
+    )
+    assert (agent["distributional"], agent["munchausen"], agent["noisy"], agent["double"]) == ("iqn", True, True, False)
+    assert (config["training"]["num_envs"], agent["batch_size"], agent["update_frequency"]) == (64, 256, 64)
+    assert config["preset"]["adam_eps"] == pytest.approx(0.005 / 256)
+    made = Builder(config)
+    learner = made.agent(SCREEN)
+    obs = torch.randint(255, (4, 4, 84, 84), dtype=torch.uint8)
+    batch = Transitions(
+        obs, torch.tensor([0, 1, 2, 0]), torch.ones(4), torch.full((4,), 0.99), obs, torch.ones(4), np.arange(4)
+    )
+    before = [buffer.clone() for buffer in learner.target.buffers()]
+    update = learner.update(batch, step=1)
+    assert update.priority.shape == (4,)
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.target.buffers(), strict=True))
+    learner.sync_target()
+    for online, target in zip(learner.online.state_dict().values(), learner.target.state_dict().values(), strict=True):
+        assert torch.equal(online, target)

@@ -2,8 +2,8 @@
 
 Bellemare, Dabney, Munos 2017, arXiv:1707.06887; Hessel et al. 2018, arXiv:1710.02298.
 Loss:  -Σ_i m_i ln p_i(s, a),  m the projection of r + γ z with masses p_target(s', a*), a* = argmax of the expectation.
-Differs from the papers: as priority the KL divergence, which is the loss less the goal's own entropy, or the loss itself
-(``priority``). With Munchausen the goal is the mixture of all next actions' distributions, which no paper defines.
+Differs from the papers: the priority is the KL divergence, which is the loss less the goal's own entropy, or the loss
+itself (``priority``). With Munchausen the goal is the mixture of all next actions' distributions: our own definition.
 Defaults: 51 atoms on [-10, 10].  Eats Transitions; the head must output logits [B, A, Z].
 """
 

@@ -49,4 +49,5 @@ class DQNLoss:
             next_value = next_q.gather(1, best).squeeze(1)
         else:
             next_value = next_q.amax(1)
-        return batch.reward + batch.discount * next_value  # [B]
+        goal: Tensor = batch.reward + batch.discount * next_value  # [B]
+        return goal

@@ -83,7 +83,7 @@ class PolicyLearner:
             for policy, value, batch in minibatches():
                 out = self.loss(policy, value, batch, step=begun)
                 self.optimizer.zero_grad(set_to_none=True)
-                out.loss.backward()
+                out.loss.backward()  # type: ignore[no-untyped-call]
                 grads = [param.grad for param in self._params if param.grad is not None]
                 grad_norm = torch.nn.utils.get_total_norm(grads)
                 if self.target_kl is not None and out.approx_kl > self.target_kl:
@@ -101,6 +101,19 @@ class PolicyLearner:
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["updates"])
+
+
+class RolloutLearner(Protocol):
+    """What a policy agent asks of its learner, wherever the weights are."""
+
+    loss: PolicyLoss
+    lr: Schedule
+
+    @property
+    def updates(self) -> int: ...
+    def learn(self, minibatches: Callable[[], Iterable[Evaluated]], steps: Rollout, *, step: int) -> Update: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> Any: ...
 
 
 class Sampling:
@@ -121,7 +134,7 @@ class PolicyAgent(Agent):
     def __init__(
         self,
         network: ActorCritic,
-        learner: PolicyLearner,
+        learner: RolloutLearner,
         sampling: Sampling,
         *,
         minibatches: int,
@@ -184,6 +197,4 @@ def _require_finite(step: int, names: list[str], seen: Tensor) -> None:
     if torch.isfinite(seen).all():
         return
     row, column = torch.nonzero(~torch.isfinite(seen))[0].tolist()
-    raise FailureGate(
-        f"Failure gate triggered: non-finite {names[column]} ({float(seen[row, column])}) at step {step}"
-    )
+    raise FailureGate(f"Failure gate triggered: non-finite {names[column]} ({float(seen[row, column])}) at step {step}")

@@ -95,7 +95,7 @@ class ValueAgent(Agent):
         weighted = out.per_sample * batch.weight
         loss = weighted.sum() if self.loss_reduction == "sum" else weighted.mean()
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         grad_norm = torch.nn.utils.get_total_norm([param.grad for param in self._params if param.grad is not None])
         mean_q, max_q = out.q.mean(), out.q.amax()
         _require_finite(step, loss=loss, q=max_q, gradient=grad_norm)
@@ -144,4 +144,4 @@ def _require_finite(step: int, **values: Tensor) -> None:
     if torch.isfinite(torch.stack([value.detach() for value in values.values()])).all():
         return
     name, value = next((name, value) for name, value in values.items() if not torch.isfinite(value))
-    raise FailureGate(f"Failure gate triggered: non-finite {name} ({float(value)}) at step {step}")
+    raise FailureGate(f"Failure gate triggered: non-finite {name} ({float(value.detach())}) at step {step}")

@@ -30,8 +30,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
 def make_loop(
     builder: Builder, agent: Agent, envs: VecEnv, run: Run
 ) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
-    idle = {"batch_size": 1, "start_size": 1, "updates_per_step": Fraction(0)}
-    return partial(off_policy, agent, envs, NoReplay(), run, **idle), dict
+    loop = partial(off_policy, agent, envs, NoReplay(), run, batch_size=1, start_size=1, updates_per_step=Fraction(0))
+    return loop, dict
 
 
 def _constant_action(action: int, spec: EnvSpec) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import psutil
 
 from retrograd.build.protocol import planned_spec
@@ -14,7 +16,9 @@ FIXED_BYTES = 620_000_000
 
 
 def memory_needed(config: Config) -> int:
-    """Bytes of the run at its peak: when the replay is full."""
+    """Bytes of the run at its peak: when the replay or the rollout is full."""
+    if "rollout_steps" in config["agent"]:
+        return FIXED_BYTES + _rollout_bytes(config)
     if config["agent"]["kind"] != "value":
         return FIXED_BYTES
     replay = config["replay"]
@@ -33,6 +37,11 @@ def check_memory(config: Config) -> None:
     needed = memory_needed(config)
     if needed <= available:
         return
+    if config["agent"]["kind"] != "value":
+        raise UsageError(
+            f"agent={config['agent']['name']} needs {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB can be used; "
+            f"training.num_envs={config['training']['num_envs']} can be lowered"
+        )
     capacity = config["replay"]["capacity"]
     per_transition = (needed - FIXED_BYTES) / capacity
     fits = max(0, int((available - FIXED_BYTES) / per_transition) // 1000 * 1000)
@@ -40,3 +49,12 @@ def check_memory(config: Config) -> None:
         f"replay.capacity={capacity} needs {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB can be used; "
         f"the largest capacity that fits is {fits}, or try replay.storage=compressed"
     )
+
+
+def _rollout_bytes(config: Config) -> int:
+    """A rollout's observations, as they were seen and once more as shuffled minibatches."""
+    obs = planned_spec(config).obs
+    assert not isinstance(obs, dict)
+    rows = config["agent"]["rollout_steps"] * config["training"]["num_envs"]
+    step_bytes: int = math.prod(obs.shape) * obs.dtype.itemsize
+    return 2 * int(rows) * step_bytes

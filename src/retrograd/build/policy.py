@@ -98,7 +98,7 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         network,
         make_loss(builder, spec),
         make_optimizer(builder, network),
-        lr=_schedule(builder, spec, preset["lr"], preset["lr_end"]),
+        lr=make_schedule(builder, spec, preset["lr"], preset["lr_end"]),
         epochs=agent.get("epochs", 1),
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
@@ -107,11 +107,11 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
 
 def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
     agent = builder.config["agent"]
-    entropy = _schedule(builder, spec, agent["entropy_coef"], agent["entropy_coef_end"])
-    if agent["kind"] == "a2c":
+    entropy = make_schedule(builder, spec, agent["entropy_coef"], agent["entropy_coef_end"])
+    if agent["kind"] in ("a2c", "a3c"):
         return A2CLoss(entropy, agent["value_coef"], agent["normalize_advantage"])
     return PPOLoss(
-        clip_range=_schedule(builder, spec, agent["clip_range"], agent["clip_range_end"]),
+        clip_range=make_schedule(builder, spec, agent["clip_range"], agent["clip_range_end"]),
         entropy_coef=entropy,
         value_coef=agent["value_coef"],
         value_clip=agent["value_clip"],
@@ -135,7 +135,7 @@ def make_sampling(builder: Builder) -> Sampling:
     )
 
 
-def _schedule(builder: Builder, spec: EnvSpec, start: float, end: float | None) -> Schedule:
+def make_schedule(builder: Builder, spec: EnvSpec, start: float, end: float | None) -> Schedule:
     """A straight line over the whole run, or a constant."""
     if end is None:
         return Constant(start)

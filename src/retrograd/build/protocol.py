@@ -49,6 +49,7 @@ def describe_protocol(config: Config) -> str:
         f"{config['env']['game_id']}, {protocol['name']}: "
         f"{f'sticky actions {sticky}' if sticky else 'no sticky actions'}, "
         f"action repeat {protocol['action_repeat']}, up to {protocol['noop_max']} no-ops, a lost life {lives}, "
-        f"at most {protocol['max_episode_frames']} frames a game ({protocol['eval_max_episode_frames']} in evaluation); "
+        f"at most {protocol['max_episode_frames']} frames a game "
+        f"({protocol['eval_max_episode_frames']} in evaluation); "
         f"track {config['track']}"
     )

@@ -18,7 +18,7 @@ def gae(reward: Array, discount: Array, value: Array, next_value: Array, cut: Ar
     """
     delta = reward + discount * next_value - value
     decay = discount * gae_lambda * ~cut
-    advantage = np.empty_like(delta)
+    advantage: Array = np.empty_like(delta)
     carried = np.zeros_like(delta[0])
     for t in range(len(delta) - 1, -1, -1):
         carried = delta[t] + decay[t] * carried

@@ -124,7 +124,8 @@ def twin(source: Source, *, capture: bool = False) -> Source:
     spec = source.spec
     if spec is None:
         return lambda: copy.deepcopy(source)
-    return lambda: gymnasium.make(spec, **({"render_mode": "rgb_array"} if capture else {}))
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if capture else {}
+    return lambda: gymnasium.make(spec, **options)
 
 
 def is_screen(env: Env) -> bool:

@@ -40,8 +40,8 @@ class RunningMeanStd:
         return {"mean": self.mean.copy(), "var": self.var.copy(), "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        self.mean = np.array(state["mean"], np.float64)
-        self.var = np.array(state["var"], np.float64)
+        self.mean = np.asarray(state["mean"]).astype(np.float64)
+        self.var = np.asarray(state["var"]).astype(np.float64)
         self.count = int(state["count"])
 
 

@@ -40,7 +40,8 @@ class CategoricalActions:
         cumulative = np.exp(self.log_probs.detach().cpu().numpy().astype(np.float64)).cumsum(-1)
         # the last sum misses 1 by rounding: scaled, no uniform number lies beyond it
         goal = rng.random((len(cumulative), 1)) * cumulative[:, -1:]
-        return (cumulative <= goal).sum(-1)
+        chosen: Array = (cumulative <= goal).sum(-1)
+        return chosen
 
     def mode(self) -> Array:
         return self.log_probs.argmax(-1).cpu().numpy()

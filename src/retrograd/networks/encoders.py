@@ -52,12 +52,13 @@ class NatureCNN(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
-        features = self.convolutions(pixels)
-        return self.project(features.flatten(1))  # flattened in channel, row, column order in both layouts
+        # flattened in channel, row, column order in both layouts
+        features: Tensor = self.project(self.convolutions(pixels).flatten(1))
+        return features
 
 
 class ImpalaCNN(nn.Module):
-    """The residual encoder of Espeholt et al. 2018, arXiv:1802.01561: three sections of 16, 32, 32 channels × ``scale``.
+    """The residual encoder of Espeholt et al. 2018, arXiv:1802.01561: sections of 16, 32, 32 channels × ``scale``.
 
     ``pool`` ends it with a max over that many by that many fields, which makes the features' size independent of
     the image's. ``spectral_norm`` bounds the gain of the residual convolutions, and of those alone.
@@ -97,7 +98,8 @@ class ImpalaCNN(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
-        return self.project(self.convolutions(pixels).flatten(1))
+        features: Tensor = self.project(self.convolutions(pixels).flatten(1))
+        return features
 
 
 class _Residual(nn.Module):
@@ -110,7 +112,8 @@ class _Residual(nn.Module):
         self.second = convolution(channels, channels, 3, padding=1)
 
     def forward(self, features: Tensor) -> Tensor:
-        return features + self.second(F.relu(self.first(F.relu(features))))
+        change: Tensor = self.second(F.relu(self.first(F.relu(features))))
+        return features + change
 
 
 class MLP(nn.Module):
@@ -132,7 +135,8 @@ class MLP(nn.Module):
 
     def forward(self, obs: Observation) -> Tensor:
         vectors = [obs[name] for name in self.names] if isinstance(obs, dict) else [obs]
-        return self.layers(torch.cat([vector.float().flatten(1) for vector in vectors], dim=1))
+        features: Tensor = self.layers(torch.cat([vector.float().flatten(1) for vector in vectors], dim=1))
+        return features
 
 
 def is_image(spec: ArraySpec | dict[str, ArraySpec]) -> bool:

@@ -62,7 +62,7 @@ class DuelingHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         if features.requires_grad:
             features = features.clone()  # the hook must not touch other users of the features
-            features.register_hook(lambda gradient: gradient * 2**-0.5)
+            features.register_hook(lambda gradient: gradient * 2**-0.5)  # type: ignore[no-untyped-call]
         value = _shape(self.value(features), 1, self.atoms)
         advantage = _shape(self.advantage(features), self.num_actions, self.atoms)
         return value + advantage - advantage.mean(1, keepdim=True)

@@ -29,7 +29,7 @@ class DeepMindRMSprop(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "decay": decay, "momentum": momentum, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():

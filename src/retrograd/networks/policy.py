@@ -52,12 +52,13 @@ class PolicyNetwork(nn.Module):
         self.head = head
 
     def forward(self, obs: Observation) -> ActionDistribution:
-        return self.head(self.encoder(obs))
+        policy: ActionDistribution = self.head(self.encoder(obs))
+        return policy
 
     @torch.no_grad()
     def get_action(self, obs: Observation, rng: np.random.Generator | None = None) -> Array:
         """A sample for each row, or without a generator the likeliest action."""
-        policy = self(obs)
+        policy = self.forward(obs)
         return policy.mode() if rng is None else policy.sample(rng)
 
 
@@ -70,7 +71,8 @@ class ValueNetwork(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, obs: Observation) -> Tensor:
-        return self.head(self.encoder(obs)).squeeze(-1)
+        value: Tensor = self.head(self.encoder(obs)).squeeze(-1)
+        return value
 
 
 class ActorCritic(nn.Module):
@@ -90,7 +92,7 @@ class ActorCritic(nn.Module):
 
     def value(self, obs: Observation) -> Tensor:
         """Value [B] alone."""
-        return self.critic(obs)
+        return self.critic.forward(obs)
 
 
 class RecurrentActorCritic(nn.Module):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from retrograd.core.distributional import quantile_midpoints
@@ -39,7 +38,8 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: Observation) -> Tensor:
         self._draw_noise()
-        return self.head(self.encoder(obs))
+        output: Tensor = self.head(self.encoder(obs))
+        return output
 
     def expect(self, output: Tensor) -> Tensor:
         """Expected return of each action [B, A] from what the network gave."""
@@ -102,8 +102,8 @@ class ImplicitQNetwork(QNetwork):
     def decode(self, features: Tensor, fractions: Tensor) -> Tensor:
         """Returns [B, A, N] at the given fractions [B, N]."""
         joined = features.unsqueeze(1) * self.embedding(fractions)  # [B, N, width]
-        values = self.head(joined.flatten(0, 1))  # [B · N, A]
-        return values.unflatten(0, fractions.shape).transpose(1, 2)
+        values: Tensor = self.head(joined.flatten(0, 1))  # [B · N, A]
+        return values.view(*fractions.shape, -1).transpose(1, 2)
 
     def _fractions(self, features: Tensor, count: int) -> Tensor:
         return self.noise.uniform(len(features), count).to(features.device)

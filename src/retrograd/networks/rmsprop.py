@@ -9,6 +9,17 @@ import torch
 from torch import Tensor
 
 
+def rmsprop_step(
+    params: list[Tensor], grads: list[Tensor], squares: list[Tensor], *, lr: float, decay: float, eps: float
+) -> None:
+    """Change ``params`` and ``squares`` by one step."""
+    torch._foreach_mul_(squares, decay)
+    torch._foreach_addcmul_(squares, grads, grads, 1 - decay)
+    roots = torch._foreach_add(squares, eps)
+    torch._foreach_sqrt_(roots)
+    torch._foreach_addcdiv_(params, grads, roots, -lr)
+
+
 class TensorFlowRMSprop(torch.optim.Optimizer):
     """v ← αv + (1-α)g²    θ ← θ - lr · g / √(v + eps), with v = 1 at first.
 
@@ -22,7 +33,7 @@ class TensorFlowRMSprop(torch.optim.Optimizer):
                 self.state[param]["square"] = torch.ones_like(param, memory_format=torch.preserve_format)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -31,9 +42,5 @@ class TensorFlowRMSprop(torch.optim.Optimizer):
             params = [param for param in group["params"] if param.grad is not None]
             grads = [param.grad for param in params]
             squares = [self.state[param]["square"] for param in params]
-            torch._foreach_mul_(squares, group["decay"])
-            torch._foreach_addcmul_(squares, grads, grads, 1 - group["decay"])
-            roots = torch._foreach_add(squares, group["eps"])
-            torch._foreach_sqrt_(roots)
-            torch._foreach_addcdiv_(params, grads, roots, -group["lr"])
+            rmsprop_step(params, grads, squares, lr=group["lr"], decay=group["decay"], eps=group["eps"])
         return loss

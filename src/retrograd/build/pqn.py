@@ -1,0 +1,78 @@
+"""PQN: a normalized Q network, rollouts and the on-policy loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from retrograd.agents.pqn import PQNAgent
+from retrograd.core.errors import UsageError
+from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.schedules import Constant, Linear, Schedule
+from retrograd.core.types import DiscreteActions, EnvSpec
+from retrograd.exploration import EpsilonGreedy
+from retrograd.networks.q_network import make_q_network
+from retrograd.replay import RolloutBuffer
+from retrograd.training.on_policy import on_policy
+from retrograd.training.run import Run
+
+if TYPE_CHECKING:
+    from retrograd.build.builder import Builder
+
+
+def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
+    config = builder.config
+    agent, preset = config["agent"], config["preset"]
+    if not isinstance(spec.action, DiscreteActions):
+        raise UsageError(f"agent={agent['name']} needs discrete actions; {spec.name} has continuous ones")
+    rollout = agent["rollout_steps"] * config["training"]["num_envs"]
+    if agent["minibatches"] > rollout:
+        raise UsageError(f"agent.minibatches={agent['minibatches']} must not exceed the {rollout} steps of a rollout")
+    torch.manual_seed(builder.streams.integer("network"))
+    network = make_q_network(
+        spec.obs,
+        spec.action.n,
+        network=agent["network"],
+        channels_last=config["hardware"]["channels_last"],
+        encoder={"layer_norm": agent["layer_norm"]},
+    ).to(builder.device())
+    decay_steps = preset["epsilon_decay_frames"] // spec.frames_per_step
+    epsilon = Linear(preset["epsilon_start"], preset["epsilon_end"], decay_steps)
+    explorer = partial(EpsilonGreedy, num_actions=spec.action.n)
+    return PQNAgent(
+        network,
+        torch.optim.RAdam(network.parameters(), lr=preset["lr"], eps=preset["adam_eps"]),
+        explorer=explorer(epsilon, rng=builder.streams["exploration"]),
+        eval_explorer=explorer(Constant(config["eval"]["epsilon"]), rng=builder.streams["evaluation"]),
+        lr=_learning_rate(builder, spec),
+        epochs=agent["epochs"],
+        minibatches=agent["minibatches"],
+        max_grad_norm=agent["max_grad_norm"],
+        minibatch_rng=builder.streams["minibatches"],
+    )
+
+
+def make_loop(
+    builder: Builder, agent: Agent, envs: VecEnv, run: Run
+) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+    assert isinstance(agent, PQNAgent)
+    values = builder.config["agent"]
+    rollouts = RolloutBuffer(
+        values["rollout_steps"],
+        envs.num_envs,
+        gamma=values["gamma"],
+        gae_lambda=values["q_lambda"],
+        device=builder.device(),
+    )
+    return partial(on_policy, agent, envs, rollouts, run, value_of=agent.values), dict
+
+
+def _learning_rate(builder: Builder, spec: EnvSpec) -> Schedule:
+    preset = builder.config["preset"]
+    if preset["lr_end"] is None:
+        return Constant(preset["lr"])
+    total_steps = -(-builder.config["training"]["total_env_frames"] // spec.frames_per_step)
+    return Linear(preset["lr"], preset["lr_end"], total_steps)

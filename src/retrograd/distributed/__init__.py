@@ -1,0 +1,1 @@
+"""Several processes on one run; nothing but the composition root imports this room."""
