@@ -1,7 +1,7 @@
 """DQN learns small tasks, and with one line broken it does not.
 
-Calibrated with seeds 1 to 3: Catch (84×84 pixels through every Atari step) was perfect after 4,000 steps; CartPole
-reached 500 within 10,000 to 25,000 steps; the chain's values were exact to 0.02.
+Calibrated with a few seeds each: Catch (84×84 pixels through every Atari step) was perfect after 4,000 steps, CartPole
+above 450 before 40,000. Each mutant stays clearly below, at the same budget or where the right version is already ahead.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ CATCH = [
 ]
 CARTPOLE = [
     "env=cartpole",
-    "preset.lr=2.3e-3",
-    "preset.adam_eps=1e-8",
-    "preset.epsilon_decay_frames=8000",
-    "preset.epsilon_end=0.04",
+    "agent.double=true",
+    "agent.n_step=5",  # one-step targets reach 500, too, but fall back again and again
+    "agent.gamma=0.995",
     "agent.batch_size=64",
     "agent.update_frequency=2",
     "agent.target_update_freq=128",
+    "preset.lr=1e-3",
+    "preset.adam_eps=1e-8",
+    "preset.epsilon_decay_frames=5000",
+    "preset.epsilon_end=0.15",
     "replay.capacity=50000",
     "training.total_env_frames=40000",
 ]
@@ -118,13 +121,13 @@ def store_the_reset_frame_as_successor(monkeypatch):
 
 @pytest.mark.slow
 def test_catch_is_learned_from_pixels(tmp_path):
-    assert best_score(make_trainer(tmp_path, CATCH), every_steps=1500, enough=0.9) >= 0.9
+    assert best_score(make_trainer(tmp_path, CATCH), every_steps=1000, enough=0.9) >= 0.9
 
 
 @pytest.mark.slow
 def test_catch_without_target_sync_is_not(tmp_path, monkeypatch):
     never_sync_the_target(monkeypatch)
-    assert best_score(make_trainer(tmp_path, CATCH), every_steps=1500, enough=0.9) < 0.9
+    assert best_score(make_trainer(tmp_path, CATCH), every_steps=1000, enough=0.9) < 0.9
 
 
 @pytest.mark.slow
