@@ -28,7 +28,7 @@ overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 unexport PYTHON VENV RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train evaluate video watch doctor test test-nightly lint fmt types check clean
+.PHONY: help install train evaluate video watch doctor test test-nightly lint fmt types results check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -56,7 +56,7 @@ doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)
 
 test: $(STAMP) ## all tests but the nightly ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not nightly"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly"
 
 test-nightly: $(STAMP) ## the long forms only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m nightly
@@ -71,6 +71,9 @@ fmt: $(STAMP) ## ruff: repair what can be repaired
 
 types: $(STAMP) ## mypy
 	$(BIN)/mypy
+
+results: $(STAMP) ## draw the figures of docs/results from their logs
+	$(BIN)/python benchmarks/make_results.py
 
 check: lint types test ## what has to pass before a change goes in
 

@@ -14,13 +14,13 @@ from retrograd import cli
 from retrograd.tracking.csv import TIME_COLUMNS
 
 TINY = [
-    "training.total_env_frames=4000",
-    "training.warmup_random_steps=500",
+    "training.total_env_frames=2400",
+    "training.warmup_random_steps=300",
     "training.log_every_steps=100",
-    "training.light_eval_every_frames=2000",
+    "training.light_eval_every_frames=1200",
     "agent.batch_size=8",
     "training.num_envs=2",
-    "env_protocol.max_episode_frames=800",  # short games, so that some end
+    "env_protocol.max_episode_frames=400",  # short games, so that some end
     "env_protocol.eval_max_episode_frames=400",
     "eval.light_episodes=2",
     "eval.full_episodes=3",
@@ -65,7 +65,7 @@ def test_logs_have_the_promised_columns(pong):
     assert float(update_row["loss"]) >= 0.0
     assert float(update_row["epsilon"]) < 1.0
     assert [row["eval_type"] for row in rows(pong / "eval_log.csv")] == ["light", "light", "final"]
-    assert int(update_row["env_frames"]) == 4 * int(update_row["step"]) == 4000
+    assert int(update_row["env_frames"]) == 4 * int(update_row["step"]) == 2400
 
 
 def test_the_config_is_kept_with_its_track(pong):
@@ -144,5 +144,5 @@ def test_a_failure_gate_stops_the_run_and_leaves_a_dump(tmp_path, capsys, monkey
     monkeypatch.setattr(DQNLoss, "__call__", poisoned)
     assert cli.main(["train", *TINY, f"output_dir={tmp_path}", "run_name=poisoned"]) == 5
     assert "Failure gate triggered: non-finite loss" in capsys.readouterr().err
-    assert json.loads((tmp_path / "poisoned/failure.json").read_text())["step"] > 500
+    assert json.loads((tmp_path / "poisoned/failure.json").read_text())["step"] > 300
     assert len(calls) == 20

@@ -86,7 +86,7 @@ def test_ppo_without_memory_does_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.nightly)])
 def test_recurrent_ppo_remembers(cell: str, tmp_path: Path) -> None:
     """The bit of ten steps ago; without memory the mean is 0."""
     settings = {
@@ -171,7 +171,7 @@ def test_mutants_leave(
     assert score(PPO, StayOrLeave, tmp_path, steps=8_000, episodes=4, **STAY) < 2.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a3c_with_two_workers_solves_cartpole(tmp_path: Path) -> None:
     """REQ ALGO-3."""
     settings = {

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on
 def passed_on(tmp_path: Path, *words: str) -> tuple[list[str], list[str]]:
     """What the command got, and which overrides leaked into its environment."""
     stand_in = tmp_path / "retrograd"
-    stand_in.write_text(f"#!/bin/sh\nexec {sys.executable} -c \"{SHOW}\" \"$@\"\n")
+    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{SHOW}" "$@"\n')
     stand_in.chmod(0o755)
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True, exist_ok=True)

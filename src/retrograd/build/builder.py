@@ -187,8 +187,10 @@ def seed_everything(seed: int) -> None:
 
 
 def set_threads(torch_threads: int | None) -> None:
-    """``None`` takes the cores this process may use."""
+    """``None`` takes what OMP_NUM_THREADS says, else the cores this process may use."""
     import torch
 
+    if torch_threads is None and os.environ.get("OMP_NUM_THREADS", "").isdecimal():
+        torch_threads = int(os.environ["OMP_NUM_THREADS"])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch.set_num_threads(torch_threads or cores)
