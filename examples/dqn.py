@@ -28,13 +28,13 @@ def main() -> None:
     parser.add_argument("--env", default="pong", help="a game in any spelling, or a Gymnasium id")
     parser.add_argument("--frames", type=int, default=200_000, help="emulator frames to train for")
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--output-dir", default="outputs")
+    parser.add_argument("--output", default="outputs")
     parser.add_argument("--smoke", action="store_true", help="a tiny run, to see that everything works")
     options = parser.parse_args()
 
     config = SMOKE if options.smoke else {"training.warmup_random_steps": 10_000, "agent.replay_start_size": 10_000}
     frames = 2_000 if options.smoke else options.frames
-    model = DQN(options.env, config, seed=options.seed, output_dir=options.output_dir)
+    model = DQN(options.env, config, seed=options.seed, output_dir=options.output)
     model.learn(total_frames=frames)
     print("run folder:", model.folder)
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import gymnasium
 import numpy as np
 import pytest
@@ -103,13 +99,3 @@ def test_select_action_save_and_load_of_an_agent(tmp_path):
     assert (first.greedy(obs) == second.greedy(obs)).all()
     first.reset()
     assert first.select_action(obs[0]) in (0, 1)
-
-
-@pytest.mark.slow
-def test_the_dqn_example_runs(tmp_path):
-    """REQ RUN-12"""
-    script = Path(__file__).parents[2] / "examples" / "dqn.py"
-    command = [sys.executable, str(script), "--smoke", "--output-dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert "mean score" in done.stdout
