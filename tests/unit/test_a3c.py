@@ -23,8 +23,8 @@ from retrograd.core.errors import FailureGate, RetrogradError, UsageError
 from retrograd.core.schedules import Constant
 from retrograd.core.types import ArraySpec, DiscreteActions, Rollout
 from retrograd.distributed.shared import SharedLearner, SharedParameters
+from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import ActorCritic, make_actor_critic
-from retrograd.networks.rmsprop import TensorFlowRMSprop
 
 T, N = 5, 1
 LOSS = A2CLoss(Constant(0.01), value_coef=0.5, normalize_advantage=False)

@@ -12,8 +12,8 @@ from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions
 from retrograd.networks.cores import RecurrentCore
 from retrograd.networks.distributions import CategoricalActions, GaussianActions
+from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic, make_recurrent_actor_critic
-from retrograd.networks.rmsprop import TensorFlowRMSprop
 
 VECTOR = ArraySpec((5,), np.dtype(np.float32))
 IMAGE = ArraySpec((4, 84, 84), np.dtype(np.uint8), 0.0, 255.0)

@@ -18,8 +18,8 @@ from retrograd.core.errors import FailureGate
 from retrograd.core.schedules import Constant, Linear
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions, Rollout
 from retrograd.networks.encoders import MLP
+from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import ActorCritic, PolicyNetwork, ValueNetwork, _policy_head, make_actor_critic
-from retrograd.networks.rmsprop import TensorFlowRMSprop
 
 T, N = 8, 4
 VECTOR = ArraySpec((5,), np.dtype(np.float32))

@@ -19,8 +19,8 @@ from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import EnvSpec
 from retrograd.distributed.shared import SharedLearner, SharedParameters
 from retrograd.distributed.workers import WorkerParts, asynchronous
+from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic
-from retrograd.networks.rmsprop import TensorFlowRMSprop
 from retrograd.replay import RolloutBuffer
 from retrograd.training.run import Run
 

@@ -16,8 +16,8 @@ from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, Schedule
 from retrograd.core.types import ContinuousActions, EnvSpec
+from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic
-from retrograd.networks.rmsprop import TensorFlowRMSprop
 from retrograd.replay import RolloutBuffer
 from retrograd.training.on_policy import on_policy
 from retrograd.training.run import Run

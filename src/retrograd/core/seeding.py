@@ -7,6 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core.errors import UsageError
+
+
+def rng_state(rng: np.random.Generator) -> dict[str, Any]:
+    """A generator's state as text and numbers below 64 bits, which every file format can hold."""
+    state: dict[str, Any] = dict(rng.bit_generator.state)
+    if state["bit_generator"] != "PCG64":
+        raise UsageError(f"the generator is {state['bit_generator']}: must be PCG64")
+    inner = {name: str(value) for name, value in state["state"].items()}
+    return {"has_uint32": int(state["has_uint32"]), "uinteger": int(state["uinteger"])} | inner
+
+
+def load_rng_state(rng: np.random.Generator, saved: dict[str, Any]) -> None:
+    """Put back what ``rng_state`` gave."""
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": int(saved["state"]), "inc": int(saved["inc"])},
+        "has_uint32": int(saved["has_uint32"]),
+        "uinteger": int(saved["uinteger"]),
+    }
+
 
 class Streams:
     """``streams["replay"]`` is a generator that depends on the seed and its name alone."""
@@ -26,25 +47,10 @@ class Streams:
         return int(np.random.SeedSequence([self.seed, zlib.crc32(name.encode()), 1]).generate_state(1)[0] >> 1)
 
     def state_dict(self) -> dict[str, Any]:
-        # PCG64 states exceed 64 bits, which tensors and JSON readers cut off: kept as text
-        states = {}
-        for name, generator in self._generators.items():
-            state: dict[str, Any] = dict(generator.bit_generator.state)
-            inner = state["state"]
-            states[name] = {
-                "state": str(inner["state"]),
-                "inc": str(inner["inc"]),
-                "has_uint32": int(state["has_uint32"]),
-                "uinteger": int(state["uinteger"]),
-            }
+        states = {name: rng_state(generator) for name, generator in self._generators.items()}
         return {"seed": self.seed, "generators": states}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.seed = int(state["seed"])
         for name, saved in state["generators"].items():
-            self[name].bit_generator.state = {
-                "bit_generator": "PCG64",
-                "state": {"state": int(saved["state"]), "inc": int(saved["inc"])},
-                "has_uint32": saved["has_uint32"],
-                "uinteger": saved["uinteger"],
-            }
+            load_rng_state(self[name], saved)

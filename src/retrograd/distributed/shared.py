@@ -12,7 +12,7 @@ from retrograd.agents.policy import Evaluated, PolicyLoss
 from retrograd.core.errors import FailureGate
 from retrograd.core.schedules import Schedule
 from retrograd.core.types import Rollout, Update
-from retrograd.networks.rmsprop import TensorFlowRMSprop, rmsprop_step
+from retrograd.networks.optimizers import TensorFlowRMSprop, rmsprop_step
 
 
 class SharedParameters:

@@ -3,10 +3,9 @@
 from retrograd.networks.encoders import MLP, ImpalaCNN, NatureCNN, make_encoder
 from retrograd.networks.heads import DuelingHead, LinearHead
 from retrograd.networks.layers import NoiseSource, NoisyLinear
-from retrograd.networks.optimizers import DeepMindRMSprop, make_optimizer
+from retrograd.networks.optimizers import DeepMindRMSprop, TensorFlowRMSprop, make_optimizer
 from retrograd.networks.policy import ActorCritic, PolicyNetwork, RecurrentActorCritic, ValueNetwork
 from retrograd.networks.q_network import ImplicitQNetwork, QNetwork
-from retrograd.networks.rmsprop import TensorFlowRMSprop
 
 __all__ = [
     "MLP",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from retrograd.core.errors import FailureGate, UsageError
+from retrograd.core.seeding import load_rng_state, rng_state
 from retrograd.core.types import Array, Step
 from retrograd.replay.ring import STEP, Change, Ring
-from retrograd.replay.rng_state import load_rng_state, rng_state
 from retrograd.replay.staging import Staging
 from retrograd.replay.starts import Starts
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import UsageError, suggest
+from retrograd.core.seeding import load_rng_state, rng_state
 from retrograd.core.types import Array, Transitions
 from retrograd.replay.ring import TERMINATED, Change, Ring
-from retrograd.replay.rng_state import load_rng_state, rng_state
 from retrograd.replay.staging import Staging
 
 STRATEGIES = ("final", "future", "episode")
