@@ -268,3 +268,18 @@ def test_lost_life_ends_for_the_learner_only():
     assert steps[2].obs[0, :, 0].tolist() == [2.0, 3.0]
     assert steps[5].episodes[0].score == 30.0
     assert all(s.reward[0] == 1.0 for s in steps)
+
+
+def test_a_captured_game_has_one_picture_more_than_steps_and_none_of_the_next():
+    viewer = EnvironmentFactory().create_viewer("CartPole-v1", seed=0)
+    pictures, steps = list(viewer.pop_frames()), 0
+    while True:
+        viewer.send(np.zeros(1, np.int64))
+        answer = viewer.recv()
+        pictures += viewer.pop_frames()
+        steps += 1
+        if answer.episodes:
+            break
+    viewer.close()
+    assert len(pictures) == steps + 1
+    assert (pictures[0] != pictures[-1]).any()

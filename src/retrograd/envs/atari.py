@@ -135,22 +135,23 @@ class RenderCapture(gymnasium.Wrapper):
         super().__init__(env)
         self.capture_fps = int(env.metadata.get("render_fps") or CAPTURE_FPS)
         self._pictures: list[Array] = []
+        self._opening: list[Array] = []  # shown with the game's first step, so that no game ends with the next one's
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         answer = self.env.reset(seed=seed, options=options)
-        self._shoot()
+        self._opening = self._shoot()
         return answer
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         answer = self.env.step(action)
-        self._shoot()
+        self._pictures += self._opening + self._shoot()
+        self._opening = []
         return answer
 
     def pop_frames(self) -> list[Array]:
         pictures, self._pictures = self._pictures, []
         return pictures
 
-    def _shoot(self) -> None:
+    def _shoot(self) -> list[Array]:
         picture: Any = self.env.render()
-        if isinstance(picture, np.ndarray):
-            self._pictures.append(picture)
+        return [picture] if isinstance(picture, np.ndarray) else []

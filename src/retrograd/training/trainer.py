@@ -117,8 +117,7 @@ class Trainer:
         return path
 
     def close(self) -> None:
-        self.logger.close()
-        self.progress.close()
+        self.logger.close()  # and with it the progress, one of its sinks
         self.envs.close()
 
     def _advance(self) -> bool:
