@@ -271,6 +271,7 @@ def test_lost_life_ends_for_the_learner_only():
 
 
 def test_a_captured_game_has_one_picture_more_than_steps_and_none_of_the_next():
+    pytest.importorskip("pygame", reason="CartPole draws with pygame")
     viewer = EnvironmentFactory().create_viewer("CartPole-v1", seed=0)
     pictures, steps = list(viewer.pop_frames()), 0
     while True:
