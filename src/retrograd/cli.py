@@ -26,7 +26,7 @@ every command has its own --help with more examples"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code (0 fine, 2 wrong usage, 5 a failure gate, 130 interrupted)."""
+    """Run one command; returns the exit code (0 fine, 2 wrong usage, 5 a failure gate, 130 and 143 stopped)."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -184,12 +184,15 @@ def _train(options: argparse.Namespace) -> int:
     check_memory(config)
     trainer = build_trainer(config, command_line=["retrograd", *sys.argv[1:]])
     print(f"run folder: {trainer.folder}\nprotocol: {describe_protocol(config)}", file=sys.stderr)
+    from retrograd.training.signals import stopping_on_signals
+
     try:
-        summary = trainer.train()
+        with stopping_on_signals(trainer.run) as received:
+            summary = trainer.train()
     finally:
         trainer.close()
-    print(json.dumps({"run": str(trainer.folder), **summary["final"]}, indent=2))
-    return 0
+    print(json.dumps({"run": str(trainer.folder), **summary.get("final", summary)}, indent=2))
+    return 128 + received[0] if received else 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -123,6 +124,31 @@ def test_agents_that_do_not_learn_go_the_same_way(tmp_path, agent, capsys):
     capsys.readouterr()
     assert cli.main(["evaluate", str(folder), "--episodes", "2"]) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_checkpoint_that_plays(tmp_path, number, code, monkeypatch, capsys):
+    """REQ RUN-11, the stopping half"""
+    from retrograd.training.trainer import Trainer
+
+    advance, steps = Trainer._advance, []
+
+    def interrupted(self):
+        steps.append(self.run.step)
+        if len(steps) == 200:
+            signal.raise_signal(number)
+        return advance(self)
+
+    monkeypatch.setattr(Trainer, "_advance", interrupted)
+    command = ["train", *TINY, f"output_dir={tmp_path}", "run_name=stopped", "training.light_eval_every_frames=null"]
+    assert cli.main(command) == code
+    shown = capsys.readouterr()
+    assert f"{number.name}: saving a checkpoint" in shown.err
+    checkpoint = json.loads(shown.out)["checkpoint"]
+    assert (tmp_path / "stopped/checkpoints/latest").resolve().name == checkpoint
+    assert not (tmp_path / "stopped/summary.json").exists()
+    assert signal.getsignal(number) is not None
+    assert cli.main(["evaluate", str(tmp_path / "stopped"), "--episodes", "1"]) == 0
 
 
 def test_a_failure_gate_stops_the_run_and_leaves_a_dump(tmp_path, capsys, monkeypatch):

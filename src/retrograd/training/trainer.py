@@ -67,10 +67,15 @@ class Trainer:
         self._paused_seconds = 0.0
 
     def train(self) -> dict[str, Any]:
-        """Go on until the budget is spent; returns the summary, also written as summary.json."""
+        """Go on until the budget is spent; returns the summary, also written as summary.json.
+
+        A run that was asked to stop saves a checkpoint and returns where; it has no summary yet.
+        """
         try:
             while self._advance():
                 pass
+            if self.run.stop_requested:
+                return {"stopped_at_step": self.run.step, "checkpoint": self.save_checkpoint().name}
             return self._finish()
         except FailureGate as failure:
             self._dump(failure)
