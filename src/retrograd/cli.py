@@ -28,7 +28,12 @@ every command has its own --help with more examples"""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 fine, 2 wrong usage, 5 a failure gate, 130 and 143 stopped)."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options, late = parser.parse_known_args(arguments)
+    words = getattr(options, "overrides", None) or getattr(options, "arguments", None)
+    if late and (words is None or any(word.startswith("-") for word in late)):
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    if words is not None:
+        words += late  # key=value may also follow an option
     if options.command is None:
         parser.print_help()
         return 0

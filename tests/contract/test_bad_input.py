@@ -80,6 +80,13 @@ def test_an_unreadable_checkpoint_is_named(command, tmp_path, capsys):
     assert str(folder) in capsys.readouterr().err
 
 
+def test_an_unknown_option_is_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["train", "seed=1", "--sed=2"])
+    assert stopped.value.code == 2
+    assert "--sed=2" in capsys.readouterr().err
+
+
 def test_no_agent_named(capsys):
     assert cli.main(["evaluate", "eval.epsilon=0.1"]) == 2
     assert "name one run folder" in capsys.readouterr().err

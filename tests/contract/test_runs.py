@@ -91,7 +91,8 @@ def test_another_seed_is_another_run(pong, tmp_path):
 
 def test_evaluate_prints_json_alone(pong, capsys):
     """REQ RUN-7"""
-    assert cli.main(["evaluate", f"+checkpoint_path={pong}/checkpoints/best", "--episodes", "2"]) == 0
+    best = f"+checkpoint_path={pong}/checkpoints/best"
+    assert cli.main(["evaluate", best, "--episodes", "2", "eval.epsilon=0.5"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert set(result) == {
         "mean_return", "std_return", "min_return", "max_return", "median_return", "mean_length",
