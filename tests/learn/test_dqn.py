@@ -1,7 +1,9 @@
 """DQN learns small tasks, and with one line broken it does not.
 
-Calibrated with a few seeds each: Catch (84×84 pixels through every Atari step) was perfect after 4,000 steps, CartPole
-above 450 before 40,000. Each mutant stays clearly below.
+What the thresholds rest on: Catch (84×84 pixels through every Atari step), seeds 1, 2 and 42, 1.0 within 4,500 steps.
+CartPole, the same seeds, best evaluation above 450 within 40,000 steps (457 and 478 for seeds 1 and 2), with settings
+picked by trying a few. Mutants: one seed each. The reset frame as successor shows on the chain alone, because Catch
+and early CartPole end by termination, where the successor does not count.
 """
 
 from __future__ import annotations
