@@ -102,7 +102,7 @@ def test_no_module_runs_code_it_was_not_shipped_with() -> None:
         ("experiments/x.py", "from retrograd.build import build"),
         ("training/x.py", "from omegaconf import OmegaConf"),
         ("api.py", "import hydra"),
-        ("cli.py", "import gymnasium"),
+        ("cli/x.py", "import gymnasium"),
         ("utils/x.py", ""),
         ("odds.py", ""),
     ],

@@ -1,0 +1,68 @@
+"""The ``retrograd`` command. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from retrograd import __version__
+from retrograd.cli import doctor, play, train
+from retrograd.core.errors import RetrogradError
+
+EXAMPLES = """examples:
+  retrograd train                                     DQN on Pong as in Nature 2015 (track A)
+  retrograd train env=breakout preset.lr=0.001 seed=3
+  retrograd train agent=modern preset=modern replay=prioritized env_protocol=modern_v5_sticky   (track B)
+  retrograd evaluate outputs/my_run
+  retrograd video outputs/my_run --output game.mp4
+  retrograd doctor
+
+every command has its own --help with more examples"""
+
+COMMANDS = (train, play, doctor)  # in the order of the help; each loads what it needs when it runs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code (0 fine, 2 wrong usage, 5 a failure gate, 130 and 143 stopped)."""
+    parser = _parser()
+    options, late = parser.parse_known_args(arguments)
+    words = getattr(options, "overrides", None) or getattr(options, "arguments", None)
+    if late and (words is None or any(word.startswith("-") for word in late)):
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    if words is not None:
+        words += late  # key=value may also follow an option
+    if options.command is None:
+        parser.print_help()
+        return 0
+    logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr, level=logging.WARNING)
+    try:
+        code: int = options.run(options)
+        return code
+    except RetrogradError as error:
+        print(f"retrograd: {error}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` is not an error
+        return 0
+    except KeyboardInterrupt:
+        print("retrograd: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="retrograd",
+        description="Deep reinforcement learning on Atari and anything with the Gymnasium interface.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"retrograd {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    for command in COMMANDS:
+        command.add_to(commands)
+    return parser

@@ -1,0 +1,49 @@
+"""What the commands share: their form, and how an agent is named on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from retrograd.core.errors import UsageError
+
+
+def add_command(commands: Any, name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog="examples:\n  " + "\n  ".join(examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "arguments",
+        nargs="+",
+        metavar="AGENT [key=value]",
+        help="a run folder or a checkpoint folder (or +checkpoint_path=…), then changes to how it is judged",
+    )
+
+
+def agent_arguments(arguments: Sequence[str]) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """Path, changes to the config, and the +extras that belong to the command itself."""
+    from retrograd.config import parse_values
+
+    extras = dict(word[1:].split("=", 1) for word in arguments if word.startswith("+") and "=" in word)
+    paths = [word for word in arguments if "=" not in word]
+    if "checkpoint_path" in extras:
+        paths.append(extras.pop("checkpoint_path"))
+    if len(paths) != 1:
+        raise UsageError(f"name one run folder or checkpoint, e.g. outputs/my_run; got {', '.join(paths) or 'none'}")
+    changes = parse_values([word for word in arguments if "=" in word and not word.startswith("+")])
+    return paths[0], changes, extras
+
+
+def refuse_extras(extras: dict[str, str], allowed: tuple[str, ...]) -> None:
+    if extras:
+        known = ", ".join(f"+{name}" for name in ("checkpoint_path", *allowed))
+        raise UsageError(f"unknown {', '.join('+' + name for name in extras)}; known here are {known}")
