@@ -132,7 +132,7 @@ def test_a_signal_leaves_a_checkpoint_that_plays(tmp_path, number, code, monkeyp
     """REQ RUN-11, the stopping half"""
     from retrograd.training.trainer import Trainer
 
-    advance, steps = Trainer._advance, []
+    advance, steps = Trainer.advance, []
 
     def interrupted(self):
         steps.append(self.run.step)
@@ -140,7 +140,7 @@ def test_a_signal_leaves_a_checkpoint_that_plays(tmp_path, number, code, monkeyp
             signal.raise_signal(number)
         return advance(self)
 
-    monkeypatch.setattr(Trainer, "_advance", interrupted)
+    monkeypatch.setattr(Trainer, "advance", interrupted)
     command = ["train", *TINY, f"output_dir={tmp_path}", "run_name=stopped", "training.light_eval_every_frames=null"]
     assert cli.main(command) == code
     shown = capsys.readouterr()

@@ -72,7 +72,7 @@ class Trainer:
         A run that was asked to stop saves a checkpoint and returns where; it has no summary yet.
         """
         try:
-            while self._advance():
+            while self.advance():
                 pass
             if self.run.stop_requested:
                 return {"stopped_at_step": self.run.step, "checkpoint": self.save_checkpoint().name}
@@ -83,10 +83,22 @@ class Trainer:
         finally:
             self.logger.save_logs()
 
+    def advance(self) -> bool:
+        """One vector step and what it made due; False when the budget is spent."""
+        for _ in self._steps:
+            due = self.run.take_due()
+            if due.log:
+                self._log()
+            if due.pause:
+                self._pause(due)
+            self.progress.advance(self.run.step)
+            return True
+        return False
+
     def train_episode(self) -> None:
         """Go on until at least one more game has ended."""
         episodes = self.run.episodes
-        while self.run.episodes == episodes and self._advance():
+        while self.run.episodes == episodes and self.advance():
             pass
 
     def extend(self, total_steps: int) -> None:
@@ -124,18 +136,6 @@ class Trainer:
     def close(self) -> None:
         self.logger.close()  # and with it the progress, one of its sinks
         self.envs.close()
-
-    def _advance(self) -> bool:
-        """One vector step and what it made due; False when the budget is spent."""
-        for _ in self._steps:
-            due = self.run.take_due()
-            if due.log:
-                self._log()
-            if due.pause:
-                self._pause(due)
-            self.progress.advance(self.run.step)
-            return True
-        return False
 
     def _pause(self, due: Due) -> None:
         if due.light_eval:
