@@ -9,7 +9,6 @@ pickled.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from retrograd.core import disk
 from retrograd.core.errors import CheckpointError
 from retrograd.core.types import Array
 from retrograd.replay.buffer import Replay
@@ -39,23 +39,24 @@ class ReplaySaver:
 
     def save(self, replay: Replay[Any]) -> str:
         """Bring the folder up to date; the name by which ``load`` finds this very save."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folders(self.folder)
         ring, number, before = replay.storage, self._next_number(), self._index
         segments = self._append_segment(replay, f"segment-{number:06d}.zst")
         light = f"light-{number:06d}.zst"
         light_bytes = self._write(light, [pack({"replay": replay.light_state(), "live": _live_frames(ring)})])
-        self._index = {
+        name = f"index-{number:06d}.json"
+        index = {
             "version": VERSION,
-            "name": f"index-{number:06d}.json",
+            "name": name,
             "layout": ring.layout(),
             "saved": ring.head.tolist(),
             "live": ring.live.tolist(),
             "segments": segments,
             "light": {"file": light, "bytes": light_bytes},
         }
-        self._replace(self._index["name"], json.dumps(self._index, indent=1).encode())
-        self._drop_unnamed([self._index] if before is None else [before, self._index])
-        name: str = self._index["name"]
+        self._replace(name, json.dumps(index, indent=1).encode())
+        self._index = index  # only now: after a failed save the one before must stay what later ones keep
+        self._drop_unnamed([index] if before is None else [before, index])
         return name
 
     def _append_segment(self, replay: Replay[Any], name: str) -> list[dict[str, Any]]:
@@ -125,13 +126,12 @@ class ReplaySaver:
         """Each payload becomes a checked frame with its length before it; the file's size."""
         compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
         path = self.folder / name
-        with path.open("wb") as file:
+        with disk.system.create(path) as file:
             for payload in payloads:
                 data = compressor.compress(payload)
                 file.write(len(data).to_bytes(8, "little"))
                 file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            disk.system.sync(file)
             return file.tell()
 
     def _read(self, name: str, size: int) -> Iterator[bytes]:
@@ -170,21 +170,20 @@ class ReplaySaver:
 
     def _replace(self, name: str, data: bytes) -> None:
         temporary = self.folder / f"{name}.tmp"
-        with temporary.open("wb") as file:
+        with disk.system.create(temporary) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / name)
-        folder = os.open(self.folder, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+            disk.system.sync(file)
+        # the segments' names first: an index must never name what a power cut can still take away
+        disk.sync_folder(self.folder)
+        disk.system.replace(temporary, self.folder / name)
+        disk.sync_folder(self.folder)
 
     def _drop_unnamed(self, kept: list[dict[str, Any]]) -> None:
         named = {index["name"] for index in kept} | {index["light"]["file"] for index in kept}
         named |= {segment["file"] for index in kept for segment in index["segments"]}
         for path, _ in self._own_files():
             if path.name not in named:
-                path.unlink()
+                disk.remove_file(path)
 
 
 def _live_frames(ring: Ring) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from retrograd.core import disk
 from retrograd.core.errors import UsageError, suggest
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -139,11 +140,12 @@ class _Table:
 
     def _rewrite(self, rows: Sequence[Sequence[str]]) -> None:
         temporary = self._path.with_name(f".tmp-{self._path.name}")
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.writelines(_line(row) for row in [self._columns, *rows])
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
+        disk.remove_file(temporary)  # of a run that was killed here
+        with disk.system.create(temporary) as file:
+            file.writelines(_line(row).encode() for row in [self._columns, *rows])
+            disk.system.sync(file)
+        disk.system.replace(temporary, self._path)
+        disk.sync_folder(self._path.parent)
 
     def sync(self) -> None:
         if self._file is not None:

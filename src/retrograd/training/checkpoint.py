@@ -30,6 +30,7 @@ import numpy as np
 import torch
 import yaml
 
+from retrograd.core import disk
 from retrograd.core.errors import CheckpointError, UsageError, suggest
 from retrograd.core.protocols import Stateful
 from retrograd.training import durable
@@ -80,15 +81,13 @@ class CheckpointStore:
         """
         if score is not None and not math.isfinite(score):
             raise UsageError(f"score is {score}: the score of an evaluation is a finite number")
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True)
-            durable.sync_folder(self.folder.parent)
+        disk.make_folders(self.folder)
         for leftover in self.folder.glob(".tmp-step_*"):  # of a run that was killed while saving
             durable.remove_folder(leftover)
         final = self._free_name(step)
         temporary = self.folder / f".tmp-{final.name}"
         try:
-            temporary.mkdir()
+            disk.system.mkdir(temporary)
             states = {name: _state_of(part) for name, part in parts.items()}
             agent = {"format": FORMAT, "step": step, "env_frames": env_frames, "parts": states}
             _save_tensors(temporary / "agent.pt", agent)
@@ -105,7 +104,7 @@ class CheckpointStore:
             durable.remove_folder(temporary)
             raise
         if video is not None:
-            video.unlink(missing_ok=True)
+            disk.remove_file(video)
         self._index()
         return final
 

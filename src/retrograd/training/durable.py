@@ -9,40 +9,45 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from retrograd.core import disk
+from retrograd.core.disk import sync_folder
+
+__all__ = [
+    "create_file",
+    "encode_json",
+    "publish_folder",
+    "remove_folder",
+    "rename",
+    "replace_link",
+    "sync_file",
+    "sync_folder",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]
+
 
 def sync_file(path: Path) -> None:
     """Put the content of an existing file on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(path: Path) -> None:
-    """Put the names in a folder on the disk."""
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and the system orders its names itself
-        sync_file(path)
+    disk.system.sync_path(path)
 
 
 @contextmanager
 def create_file(path: Path) -> Iterator[BinaryIO]:
     """A new file that is on the disk when the block ends; for files of a folder not yet published."""
-    with open(path, "xb") as file:
+    with disk.system.create(path) as file:
         yield file
-        file.flush()
-        os.fsync(file.fileno())
+        disk.system.sync(file)
 
 
 def rename(source: Path, target: Path) -> None:
     """Give a file that is already on the disk its final name, replacing what had it."""
-    os.replace(source, target)
+    disk.system.replace(source, target)
     sync_folder(target.parent)
 
 
@@ -50,13 +55,13 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Create or replace a file in one piece."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:
-        temporary.unlink(missing_ok=True)
+        disk.remove_file(temporary)
         with create_file(temporary) as file:
             file.write(data)
         rename(temporary, path)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            disk.remove_file(temporary)
         raise
 
 
@@ -93,7 +98,7 @@ def publish_folder(temporary: Path, final: Path) -> None:
     if os.path.lexists(final):
         raise FileExistsError(f"{final} exists already")
     sync_folder(temporary)
-    os.rename(temporary, final)
+    disk.system.rename(temporary, final)
     sync_folder(final.parent)
 
 
@@ -101,15 +106,16 @@ def replace_link(link: Path, target: str) -> None:
     """Point ``link`` at ``target`` (relative to the link's folder); readers see the old or the new one."""
     temporary = link.with_name(f".tmp-{link.name}-{os.getpid()}")
     try:
-        temporary.unlink(missing_ok=True)
-        os.symlink(target, temporary, target_is_directory=True)
+        disk.remove_file(temporary)
+        disk.system.symlink(target, temporary)
         rename(temporary, link)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            disk.remove_file(temporary)
         raise
 
 
 def remove_folder(path: Path) -> None:
     """Remove an unpublished folder; one that resists is left for the next attempt."""
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        disk.remove_tree(path)
