@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from retrograd.core import statistics
 from retrograd.core.errors import UsageError, suggest
 
 PROTOCOLS = {  # protocol -> (family, how the return was measured)
@@ -90,10 +91,7 @@ def baseline(game: str) -> tuple[float, float] | None:
 def human_normalized(score: float, game: str) -> float | None:
     """0 for a random player, 1 for a human; None where either is unknown."""
     known = baseline(game)
-    if known is None:
-        return None
-    random, human = known
-    return (score - random) / (human - random)
+    return None if known is None else float(statistics.human_normalized(score, *known))
 
 
 def curves(game: str, protocol: str | None = None) -> list[Curve]:

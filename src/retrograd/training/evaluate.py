@@ -8,6 +8,7 @@ import numpy as np
 
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.statistics import human_normalized
 from retrograd.core.types import Episode, EvalResult
 from retrograd.training.state import reset_rows
 
@@ -52,16 +53,10 @@ def summarize(
         "max_return": float(returns.max()),
         "median_return": float(np.median(returns)),
         "mean_length": float(np.mean(result.lengths)),
-        "human_normalized": None if baseline is None else _normalize(mean, *baseline),
+        "human_normalized": None if baseline is None else float(human_normalized(mean, *baseline)),
         "episodes": len(result.returns),
         "returns": [float(score) for score in result.returns],
         "step": step,
         "game": game,
         "protocol": protocol,
     }
-
-
-def _normalize(score: float, random: float, human: float) -> float:
-    if human == random:
-        raise UsageError(f"baseline is ({random}, {human}): the human score must differ from the random score")
-    return (score - random) / (human - random)
