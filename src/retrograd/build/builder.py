@@ -103,6 +103,13 @@ class Builder:
             raise UsageError("hardware.device=mps needs Apple's Metal, and torch sees none here; use cpu or auto")
         return torch.device(name)
 
+    def gpu_uuid(self) -> str | None:
+        """Which GPU the run learns on, by the name that every NVIDIA tool knows; None without one."""
+        import torch
+
+        device = self.device()
+        return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else None
+
     def agent(self, spec: EnvSpec) -> Agent:
         agent: Agent = self._kind.make_agent(self, spec)
         if self.normalizers:

@@ -79,6 +79,7 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
     from retrograd.tracking.console import ConsoleSink, NullConsole
     from retrograd.tracking.csv import CsvSink
     from retrograd.tracking.logger import Logger
+    from retrograd.tracking.system import SystemMonitor
     from retrograd.training.checkpoint import CheckpointStore
     from retrograd.training.run import Run
     from retrograd.training.trainer import Trainer
@@ -97,6 +98,7 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
         on_update=lambda update: logger.tracker.update(update.metrics),
     )
     loop, log_extras = builder.loop(agent, envs, run)
+    system = SystemMonitor(builder.gpu_uuid())
     _open_folder(folder, config, command_line or sys.argv, str(builder.device()))
     return Trainer(
         agent,
@@ -113,7 +115,7 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
         light_episodes=config["eval"]["light_episodes"],
         full_episodes=config["eval"]["full_episodes"],
         record_video=config["eval"]["record_video"],
-        log_extras=log_extras,
+        log_extras=lambda: {**log_extras(), **system.sample()},
     )
 
 

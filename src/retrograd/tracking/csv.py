@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from retrograd.core import disk
 from retrograd.core.errors import UsageError, suggest
+from retrograd.tracking.system import SYSTEM_COLUMNS
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "train": ("step", "env_frames", "episode_number", "episode_return", "episode_length"),
@@ -40,7 +41,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
 }
 # they differ between equal runs, so they stand where they are easily cut off
-TIME_COLUMNS = ("steps_per_second", "wall_seconds")
+TIME_COLUMNS = (
+    "emulate_seconds",
+    "act_seconds",
+    "sample_seconds",
+    "update_seconds",
+    *SYSTEM_COLUMNS,
+    "steps_per_second",
+    "wall_seconds",
+)
 
 log = logging.getLogger(__name__)
 

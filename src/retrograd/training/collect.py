@@ -14,6 +14,7 @@ from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import Step
 from retrograd.training.run import Run
 from retrograd.training.state import reset_rows
+from retrograd.training.timing import REST
 
 
 def collect(agent: Agent, envs: VecEnv, run: Run) -> Iterator[Step]:
@@ -23,15 +24,21 @@ def collect(agent: Agent, envs: VecEnv, run: Run) -> Iterator[Step]:
     state = fresh
     pending: Step | None = None
     acted = run.step
+    timer = run.timer
     while not run.spent(acted):
         if pending is not None and run.pauses(acted):
             yield pending
             pending = None
+        timer.lap(REST)
         decision = agent.act(obs, state, step=acted, explore=True)
+        timer.lap("act")
         envs.send(decision.action)
+        timer.lap("emulate")
         if pending is not None:
             yield pending
+            timer.lap(REST)
         outcome = envs.recv()
+        timer.lap("emulate")
         acted += envs.num_envs
         run.played(outcome.episodes, acted)
         pending = Step(

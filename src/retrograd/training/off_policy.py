@@ -27,12 +27,16 @@ def off_policy(
         before = run.step
         run.advance(envs.num_envs)
         replay.add(step)
+        run.timer.lap("sample")
         remembered += envs.num_envs
         if remembered >= start_size:
             for _ in range(due(before, run.step, updates_per_step)):
                 batch = replay.sample(batch_size, step=run.step)
+                run.timer.lap("sample")
                 update = agent.update(batch, step=run.step)
+                run.timer.lap("update")
                 if update.priority is not None:
                     replay.update(batch.index, update.priority)
+                    run.timer.lap("sample")
                 run.learned(update)
         yield

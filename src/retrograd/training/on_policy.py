@@ -34,6 +34,11 @@ def on_policy(
     for step in collect(agent, envs, run):
         run.advance(envs.num_envs)
         rollouts.add(step)
+        run.timer.lap("sample")
         if rollouts.full:
-            run.learned(agent.update(rollouts.finish(value_of), step=run.step))
+            batch = rollouts.finish(value_of)
+            run.timer.lap("sample")
+            update = agent.update(batch, step=run.step)
+            run.timer.lap("update")
+            run.learned(update)
         yield

@@ -8,6 +8,7 @@ from typing import Any
 
 from retrograd.core.cadence import crossed
 from retrograd.core.types import Episode, Update
+from retrograd.training.timing import PhaseTimer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Due:
 
 
 class Run:
-    """Counts steps and episodes; asks nobody for the time."""
+    """Counts steps and episodes. What is due never depends on the time: the timer only keeps it for the log."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Run:
         self.step = 0  # agent steps remembered and learned from
         self.episodes = 0
         self.stop_requested = False
+        self.timer = PhaseTimer()
         self._on_episode = on_episode
         self._on_update = on_update
         self._before = (0, 0)  # step and episodes when what is due was last asked for

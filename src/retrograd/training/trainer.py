@@ -153,6 +153,7 @@ class Trainer:
         extra = {
             **self.agent.metrics(self.run.step),
             **self._log_extras(),
+            **self.run.timer.take(),
             "steps_per_second": (self.run.step - self._logged_step) / seconds,
             "wall_seconds": now - self._started,
         }
