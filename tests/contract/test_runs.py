@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import imageio_ffmpeg
+import numpy as np
 import pytest
 import yaml
 
@@ -171,5 +172,9 @@ def test_a_failure_gate_stops_the_run_and_leaves_a_dump(tmp_path, capsys, monkey
     monkeypatch.setattr(DQNLoss, "__call__", poisoned)
     assert cli.main(["train", *TINY, f"output_dir={tmp_path}", "run_name=poisoned"]) == 5
     assert "Failure gate triggered: non-finite loss" in capsys.readouterr().err
-    assert json.loads((tmp_path / "poisoned/failure.json").read_text())["step"] > 300
+    report = json.loads((tmp_path / "poisoned/failure.json").read_text())
+    assert report["step"] > 300
     assert len(calls) == 20
+    with np.load(tmp_path / "poisoned" / report["batch"], allow_pickle=False) as dump:
+        np.testing.assert_array_equal(dump["obs"], calls[-1].obs.numpy())
+        np.testing.assert_array_equal(dump["index"], calls[-1].index)

@@ -109,7 +109,7 @@ def test_a_gradient_that_is_not_finite_reaches_nobody() -> None:
     agent = shared_agent(shared)
     before = [weight.clone() for weight in shared.weights]
     broken = replace(rollout_of(agent, 0), returns=torch.full((T, N), float("nan")))
-    with pytest.raises(FailureGate, match="non-finite gradient"):
+    with pytest.raises(FailureGate, match="non-finite return in the batch"):
         agent.update(broken, step=0)
     assert all(torch.equal(old, new) for old, new in zip(before, shared.weights, strict=True))
 

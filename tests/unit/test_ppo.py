@@ -228,8 +228,10 @@ def test_a_value_that_is_not_finite_stops_the_run() -> None:
     agent = make_agent(PPO)
     rollout = rollout_of(agent, 0)
     broken = replace(rollout, returns=torch.full((T, N), float("nan")))
-    with pytest.raises(FailureGate, match=r"non-finite value_loss .* at step 99"):
+    before = [param.clone() for param in agent.network.parameters()]
+    with pytest.raises(FailureGate, match=r"non-finite return in the batch \(nan\) at step 99"):
         agent.update(broken, step=99)
+    assert all(torch.equal(old, new) for old, new in zip(before, agent.network.parameters(), strict=True))
 
 
 def test_acting_and_evaluation_draw_from_their_own_streams() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from retrograd.core.errors import FailureGate
+from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.schedules import Schedule
 from retrograd.core.types import Array, Decision, Obs, Rollout, Update
@@ -68,16 +68,15 @@ class PolicyLearner:
             group["lr"] = self.lr(begun)
         seen: list[Tensor] = []
         names: list[str] = []
-        for out, grad_norm in self._steps(minibatches, begun):
+        for out, grad_norm in self._steps(minibatches, begun, step):
             figures = {**out.metrics, "loss": out.loss.detach(), "approx_kl": out.approx_kl, "grad_norm": grad_norm}
             names = list(figures)
             seen.append(torch.stack(list(figures.values())))
-        _require_finite(step, names, torch.stack(seen))
         metrics: dict[str, Tensor | float] = dict(zip(names, torch.stack(seen).mean(0).unbind(), strict=True))
         return Update({**metrics, "explained_variance": _explained_variance(steps.value, steps.returns)})
 
     def _steps(
-        self, minibatches: Callable[[], Iterable[Evaluated]], begun: int
+        self, minibatches: Callable[[], Iterable[Evaluated]], begun: int, step: int
     ) -> Iterator[tuple[PolicyLossOut, Tensor]]:
         for _ in range(self.epochs):
             for policy, value, batch in minibatches():
@@ -86,6 +85,15 @@ class PolicyLearner:
                 out.loss.backward()  # type: ignore[no-untyped-call]
                 grads = [param.grad for param in self._params if param.grad is not None]
                 grad_norm = torch.nn.utils.get_total_norm(grads)
+                require_finite(
+                    step,
+                    batch=batch,
+                    weights=self._params,
+                    value=value.detach().sum(),
+                    loss=out.loss,
+                    approx_kl=out.approx_kl,
+                    gradient=grad_norm,
+                )
                 if self.target_kl is not None and out.approx_kl > self.target_kl:
                     yield out, grad_norm
                     return
@@ -190,11 +198,3 @@ def to_device(obs: Obs, device: torch.device) -> Any:
 def _explained_variance(value: Tensor, returns: Tensor) -> Tensor:
     """1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for one that says nothing."""
     return 1 - (returns - value).var(correction=0) / returns.var(correction=0).clamp_min(1e-12)
-
-
-def _require_finite(step: int, names: list[str], seen: Tensor) -> None:
-    """One question to the device for a whole rollout; the run stops before weights that went bad are saved."""
-    if torch.isfinite(seen).all():
-        return
-    row, column = torch.nonzero(~torch.isfinite(seen))[0].tolist()
-    raise FailureGate(f"Failure gate triggered: non-finite {names[column]} ({float(seen[row, column])}) at step {step}")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from retrograd.core.errors import FailureGate
+from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.schedules import Schedule
 from retrograd.core.types import Array, Decision, Obs, Rollout, Update
@@ -78,30 +78,32 @@ class PQNAgent(Agent):
         # schedules stand where the rollout began: a rate that falls to zero would waste the last one
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr(step - batch.reward.numel())
-        seen = [self._descend(part) for _ in range(self.epochs) for part in batch.minibatches(size, self.minibatch_rng)]
+        seen = [
+            self._descend(part, step)
+            for _ in range(self.epochs)
+            for part in batch.minibatches(size, self.minibatch_rng)
+        ]
         figures = torch.stack(seen)  # [updates, 4]
         names = ("loss", "mean_q", "max_q", "grad_norm")
-        if not torch.isfinite(figures).all():
-            row, column = torch.nonzero(~torch.isfinite(figures))[0].tolist()
-            value = float(figures[row, column])
-            raise FailureGate(f"Failure gate triggered: non-finite {names[column]} ({value}) at step {step}")
         return Update(dict(zip(names, figures.mean(0).unbind(), strict=True)))
 
     def metrics(self, step: int) -> dict[str, float]:
         return {"epsilon": float(self.explorer.epsilon(step)), "learning_rate": float(self.lr(step))}
 
-    def _descend(self, part: Rollout) -> Tensor:
+    def _descend(self, part: Rollout, step: int) -> Tensor:
         q = self.network(part.obs)  # [B, A]
         chosen = q.gather(1, part.action.long().unsqueeze(1)).squeeze(1)
         loss = (part.returns - chosen).square().mean().mul(0.5)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         grad_norm = torch.nn.utils.get_total_norm([param.grad for param in self._params if param.grad is not None])
+        max_q = q.detach().amax()
+        require_finite(step, batch=part, weights=self._params, q=max_q, loss=loss, gradient=grad_norm)
         if self.max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
         self.optimizer.step()
         self.updates += 1
-        return torch.stack([loss.detach(), q.detach().mean(), q.detach().amax(), grad_norm])
+        return torch.stack([loss.detach(), q.detach().mean(), max_q, grad_norm])
 
     @torch.no_grad()
     def _q_values(self, obs: Obs) -> Array:

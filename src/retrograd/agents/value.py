@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from retrograd.core.errors import FailureGate
+from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.types import Array, Decision, Obs, Transitions, Update
 from retrograd.networks.q_network import QNetwork
@@ -98,7 +98,10 @@ class ValueAgent(Agent):
         loss.backward()  # type: ignore[no-untyped-call]
         grad_norm = torch.nn.utils.get_total_norm([param.grad for param in self._params if param.grad is not None])
         mean_q, max_q = out.q.mean(), out.q.amax()
-        _require_finite(step, loss=loss, q=max_q, gradient=grad_norm)
+        surprise = out.priority.detach().sum()
+        require_finite(
+            step, batch=batch, weights=self._params, q=max_q, loss=loss, priority=surprise, gradient=grad_norm
+        )
         if self.max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
         self.optimizer.step()
@@ -137,11 +140,3 @@ class _Counters:
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self._agent.updates = int(state["updates"])
-
-
-def _require_finite(step: int, **values: Tensor) -> None:
-    """Stop before the optimizer spreads a NaN; one comparison for all values."""
-    if torch.isfinite(torch.stack([value.detach() for value in values.values()])).all():
-        return
-    name, value = next((name, value) for name, value in values.items() if not torch.isfinite(value))
-    raise FailureGate(f"Failure gate triggered: non-finite {name} ({float(value.detach())}) at step {step}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 
 class RetrogradError(Exception):
@@ -25,9 +26,13 @@ class CheckpointError(RetrogradError):
 
 
 class FailureGate(RetrogradError):
-    """A value that must be finite was not; the run stops before it does harm."""
+    """A value that must be finite was not; the run stops before it does harm. ``batch`` is what it came with."""
 
     exit_code = 5
+
+    def __init__(self, message: str, *, batch: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.batch = dict(batch or {})
 
 
 def suggest(name: str, known: Iterable[str], limit: int = 3) -> str:

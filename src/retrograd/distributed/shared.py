@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from retrograd.agents.policy import Evaluated, PolicyLoss
-from retrograd.core.errors import FailureGate
+from retrograd.core.gates import require_finite
 from retrograd.core.schedules import Schedule
 from retrograd.core.types import Rollout, Update
 from retrograd.networks.optimizers import TensorFlowRMSprop, rmsprop_step
@@ -75,8 +75,7 @@ class SharedLearner:
             # gradients of its own, made anew: one that others hold would add up over the rollouts
             gradients = list(torch.autograd.grad(out.loss, self._params))
             grad_norm = torch.nn.utils.get_total_norm(gradients)
-            if not torch.isfinite(grad_norm):
-                raise FailureGate(f"Failure gate triggered: non-finite gradient ({float(grad_norm)}) at step {begun}")
+            require_finite(begun, batch=batch, weights=self._params, loss=out.loss, gradient=grad_norm)
             if self.max_grad_norm is not None:
                 torch._foreach_mul_(gradients, (self.max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0))
             self.shared.apply(gradients, self.lr(begun))

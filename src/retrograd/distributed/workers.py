@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch import multiprocessing
 from retrograd.agents.policy import PolicyAgent
 from retrograd.core.errors import FailureGate, RetrogradError
 from retrograd.core.protocols import VecEnv
-from retrograd.core.types import Episode, Update
+from retrograd.core.types import Array, Episode, Update
 from retrograd.distributed.shared import SharedParameters
 from retrograd.training.on_policy import Rollouts, on_policy
 from retrograd.training.run import Plan, Run
@@ -52,6 +52,7 @@ class _Failure:
     worker: int
     gate: bool
     text: str
+    batch: dict[str, Array] = field(default_factory=dict)  # what a gate closed on
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,12 @@ class _Wires:
     reports: Any
     stop: Any
     total_steps: int
+
+
+def _error(failure: _Failure) -> RetrogradError:
+    if failure.gate:
+        return FailureGate(f"{failure.text}, in worker {failure.worker}", batch=failure.batch)
+    return RetrogradError(f"worker {failure.worker} failed: {failure.text}")
 
 
 class Team:
@@ -93,7 +100,7 @@ class Team:
                 break
             timeout = 0.0
             if isinstance(report, _Failure):
-                raise (FailureGate if report.gate else RetrogradError)(f"worker {report.worker} failed: {report.text}")
+                raise _error(report)
             yield report
         for number, process in enumerate(self._processes):
             if process.exitcode not in (None, 0):
@@ -149,7 +156,7 @@ def work(number: int, make_parts: MakeParts, wires: _Wires) -> None:
     except KeyboardInterrupt:
         pass  # the first process has been interrupted, too, and says so
     except FailureGate as failure:
-        wires.reports.put(_Failure(number, True, str(failure)))
+        wires.reports.put(_Failure(number, True, str(failure), failure.batch))
     except Exception:
         wires.reports.put(_Failure(number, False, traceback.format_exc()))
 

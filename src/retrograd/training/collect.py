@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from retrograd.core.gates import require_finite_decision, require_finite_outcome
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import Step
 from retrograd.training.run import Run
@@ -31,6 +32,7 @@ def collect(agent: Agent, envs: VecEnv, run: Run) -> Iterator[Step]:
             pending = None
         timer.lap(REST)
         decision = agent.act(obs, state, step=acted, explore=True)
+        require_finite_decision(acted, decision.action, decision.extras)
         timer.lap("act")
         envs.send(decision.action)
         timer.lap("emulate")
@@ -40,6 +42,7 @@ def collect(agent: Agent, envs: VecEnv, run: Run) -> Iterator[Step]:
         outcome = envs.recv()
         timer.lap("emulate")
         acted += envs.num_envs
+        require_finite_outcome(acted, outcome)
         run.played(outcome.episodes, acted)
         pending = Step(
             obs=obs,

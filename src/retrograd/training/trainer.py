@@ -15,11 +15,13 @@ from typing import Any, Protocol
 import torch
 
 from retrograd.core.errors import FailureGate
+from retrograd.core.gates import require_finite_state
 from retrograd.core.protocols import Agent, Stateful, VecEnv
 from retrograd.tracking.console import ProgressSink
 from retrograd.tracking.logger import Logger
 from retrograd.training import durable
 from retrograd.training.checkpoint import CheckpointStore
+from retrograd.training.failure import dump_failure
 from retrograd.training.run import Due, Run
 
 log = logging.getLogger(__name__)
@@ -119,6 +121,7 @@ class Trainer:
     def save_checkpoint(self, summary: Mapping[str, Any] | None = None) -> Path:
         """Write a checkpoint; with the summary of a full evaluation also its score and a video."""
         begun = self._clock()
+        require_finite_state(self.run.step, {name: part.state_dict() for name, part in self.agent.parts.items()})
         video = self._video() if summary is not None and self.record_video else None
         path = self.store.save(
             step=self.run.step,
@@ -188,6 +191,5 @@ class Trainer:
     def _dump(self, failure: FailureGate) -> None:
         """What was known when a gate closed, beside the last good checkpoint."""
         stats = self.logger.tracker.get_training_stats()
-        dump = {"error": str(failure), "step": self.run.step, "env_frames": self.run.env_frames, "metrics": stats}
-        durable.write_json(self.folder / "failure.json", dump)
-        failure.add_note(f"Details: {self.folder / 'failure.json'}; the last good checkpoint is untouched.")
+        report = {"step": self.run.step, "env_frames": self.run.env_frames, "metrics": stats}
+        dump_failure(self.folder, failure, report)
