@@ -8,6 +8,7 @@ from retrograd.envs.factory import EnvironmentFactory
 from retrograd.envs.games import game_names
 from retrograd.envs.native import NativeAtari
 from retrograd.envs.protocol import AtariProtocol
+from retrograd.envs.watchdog import Patience
 
 FIELDS = ("obs", "next_obs", "reward", "terminated", "truncated", "reset")
 
@@ -61,7 +62,9 @@ def test_every_game_plays_by_name(chunk):
     names = game_names()[chunk::8]
     assert len(names) == 13
     for name in names:
-        env = NativeAtari(name, 1, AtariProtocol(noop_max=0), seed=0, threads=1, watchdog_seconds=None)
+        env = NativeAtari(
+            name, 1, AtariProtocol(noop_max=0), seed=0, threads=1, patience=Patience(watchdog_seconds=None)
+        )
         for action in (0, env.spec.action.n - 1, 0):
             env.send(np.array([action]))
             step = env.recv()

@@ -54,14 +54,16 @@ def test_watchdog_ends_a_hanging_process_with_a_dump():
     code = (
         "import numpy as np\n"
         "from retrograd.envs.native import NativeAtari\n"
-        "env = NativeAtari('pong', 1, seed=0, watchdog_seconds=1.0)\n"
+        "from retrograd.envs.watchdog import Patience\n"
+        "env = NativeAtari('pong', 1, seed=0, patience=Patience(watchdog_seconds=1.0))\n"
         "env._env.send(np.array([99]))\n"
         "env._in_flight = True\n"
         "env.recv()\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == EXIT_CODE
-    assert "the emulator of pong did not answer within 1 s" in ended.stderr
+    assert "the emulator of pong (row 0) did not answer within 1 s" in ended.stderr
+    assert "retrograd resume" in ended.stderr
     assert "in recv" in ended.stderr
 
 

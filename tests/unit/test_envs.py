@@ -1,6 +1,5 @@
 """Rows of Gymnasium environments and the factory."""
 
-import time
 from functools import partial
 
 import gymnasium
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from retrograd.core.errors import CheckpointError, RetrogradError, UsageError
+from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.envs.factory import EnvironmentFactory, environment_names
 from retrograd.envs.toys.bit_flip import BitFlip
 from retrograd.envs.toys.chains import Counter
@@ -52,19 +51,6 @@ def test_counter_never_mixes_episodes(kind):
     assert transitions == 60
     assert ends == ["terminated", "truncated"] * 2 + ["terminated"]
     assert obs.dtype == np.float32
-    env.close()
-
-
-def test_worker_that_does_not_answer_is_an_error():
-    class Asleep(Counter):
-        def step(self, action):
-            time.sleep(20)
-            return super().step(action)
-
-    env = GymVec([Asleep], seed=0, name="asleep", workers=True, timeout_seconds=0.5)
-    env.send(np.zeros(1, np.int64))
-    with pytest.raises(RetrogradError, match=r"asleep did not answer within 0\.5 s"):
-        env.recv()
     env.close()
 
 

@@ -19,6 +19,7 @@ from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
 from retrograd.envs.factory import EnvironmentFactory, twin
+from retrograd.envs.watchdog import Patience
 from retrograd.experiments.reference import baseline
 from retrograd.tracking.csv import COLUMNS
 
@@ -66,6 +67,7 @@ class Builder:
             threads=hardware["env_threads"] or 0,
             workers=hardware["workers"],
             max_episode_steps=training["max_episode_steps"],
+            patience=self._patience(),
         )
         return self.normalizers.wrap_training(envs)
 
@@ -79,8 +81,15 @@ class Builder:
             seed=self.streams.integer(f"evaluation {step}"),
             backend=hardware["backend"],
             threads=hardware["env_threads"] or 0,
+            patience=self._patience(),
         )
         return self.normalizers.wrap_evaluation(envs)
+
+    def _patience(self) -> Patience:
+        hardware = self.config["hardware"]
+        return Patience(
+            hardware["watchdog_seconds"], hardware["worker_timeout_seconds"], hardware["worker_restarts_per_hour"]
+        )
 
     def viewer(self, step: int) -> Viewer:
         """One row with pictures."""

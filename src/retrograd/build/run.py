@@ -98,6 +98,10 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
         on_update=lambda update: logger.tracker.update(update.metrics),
     )
     loop, log_extras = builder.loop(agent, envs, run)
+
+    def restarts() -> dict[str, float]:
+        return {"env_restarts": getattr(envs, "restarts", 0)} if config["hardware"]["workers"] else {}
+
     system = SystemMonitor(builder.gpu_uuid())
     _open_folder(folder, config, command_line or sys.argv, str(builder.device()))
     return Trainer(
@@ -115,7 +119,7 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
         light_episodes=config["eval"]["light_episodes"],
         full_episodes=config["eval"]["full_episodes"],
         record_video=config["eval"]["record_video"],
-        log_extras=lambda: {**log_extras(), **system.sample()},
+        log_extras=lambda: {**log_extras(), **restarts(), **system.sample()},
     )
 
 

@@ -17,7 +17,9 @@ from retrograd.envs.atari import AtariPreprocessing, RenderCapture
 from retrograd.envs.games import Game, find_game, game_names, suggest_game
 from retrograd.envs.protocol import AtariProtocol
 from retrograd.envs.toys import register_toys
-from retrograd.envs.vector import GymVec, Maker
+from retrograd.envs.vector import GymVec
+from retrograd.envs.watchdog import Patience
+from retrograd.envs.workers import Maker
 from retrograd.envs.wrappers import FrameStack
 
 Env = gymnasium.Env[Any, Any]
@@ -76,6 +78,7 @@ class EnvironmentFactory:
         workers: bool = False,
         max_episode_steps: int | None = None,
         capture: bool = False,
+        patience: Patience | None = None,
         **options: Any,
     ) -> VecEnv:
         """``num_envs`` rows. ``threads`` is for native emulators, ``workers`` runs Gymnasium rows in processes."""
@@ -94,14 +97,20 @@ class EnvironmentFactory:
             from retrograd.envs.native import NativeAtari
 
             return NativeAtari(
-                game, num_envs, protocol, seed=seed, threads=threads, max_episode_steps=max_episode_steps
+                game,
+                num_envs,
+                protocol,
+                seed=seed,
+                threads=threads,
+                max_episode_steps=max_episode_steps,
+                patience=patience,
             )
         if backend == "native":
             raise UsageError(
                 f"the native backend plays Atari games with discrete actions and without capture, workers or options; "
                 f"{source!r} as asked for needs backend='gymnasium'"
             )
-        return _gym_rows(source, num_envs, protocol, seed, workers, max_episode_steps, capture, options)
+        return _gym_rows(source, num_envs, protocol, seed, workers, max_episode_steps, capture, options, patience)
 
     def create_viewer(
         self,
@@ -162,6 +171,7 @@ def _gym_rows(
     max_episode_steps: int | None,
     capture: bool,
     options: dict[str, Any],
+    patience: Patience | None = None,
 ) -> GymVec | FrameStack:
     if isinstance(source, gymnasium.Env) and num_envs != 1:
         raise UsageError(f"one environment object cannot be {num_envs} rows: hand in a function that makes one")
@@ -185,6 +195,7 @@ def _gym_rows(
         terminal_on_life_loss=screen and protocol.terminal_on_life_loss,
         max_episode_steps=max_episode_steps,
         frames_per_step=protocol.action_repeat if screen else 1,
+        patience=patience,
     )
     return FrameStack(rows, protocol.frame_stack) if screen else rows
 

@@ -56,10 +56,14 @@ class Journal:
         self._actions[self._rows, self._length] = action
         self._length += 1
 
-    def next_seeds(self, mask: Array) -> Array:
-        """[N] the seed for each reset row, UNSEEDED where its random numbers just run on."""
+    def next_seeds(self, mask: Array, *, forced: Array | None = None) -> Array:
+        """[N] the seed for each reset row, UNSEEDED where its random numbers just run on.
+
+        ``forced`` rows get a seed in any case: they are new processes, whose past cannot be played again.
+        """
         seeds = np.full(len(self._rows), UNSEEDED, np.int64)
-        for row in np.flatnonzero(mask & (self._length >= self._reseed_after_steps)):
+        due = self._length >= self._reseed_after_steps
+        for row in np.flatnonzero(mask & (due if forced is None else due | forced)):
             self._seeds_used[row] += 1
             self._length[row] = 0
             seeds[row] = self.row_seed(int(row))

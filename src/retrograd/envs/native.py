@@ -19,7 +19,7 @@ from retrograd.envs.episodes import EpisodeMeter
 from retrograd.envs.games import Game, resolve
 from retrograd.envs.journal import Journal
 from retrograd.envs.protocol import AtariProtocol
-from retrograd.envs.watchdog import Watchdog
+from retrograd.envs.watchdog import Patience, Watchdog
 
 # the emulator drops the last frames of a step that its own cap cuts short, so the cap is ours;
 # it adds one to this number, which must not overflow 32 bits
@@ -38,7 +38,7 @@ class NativeAtari:
         seed: int,
         threads: int = 0,
         max_episode_steps: int | None = None,
-        watchdog_seconds: float | None = 60.0,
+        patience: Patience | None = None,
         reseed_after_steps: int = 10_000,
     ) -> None:
         self.game = resolve(game) if isinstance(game, str) else game
@@ -51,7 +51,9 @@ class NativeAtari:
         self._env = _make_emulators(self.game, num_envs, self.protocol, threads)
         self.spec = self._describe()
         self._max_episode_steps = max_episode_steps
-        self._watchdog = Watchdog(f"the emulator of {self.game.rom}", watchdog_seconds)
+        rows = "row 0" if num_envs == 1 else f"one of the rows 0 to {num_envs - 1}"
+        seconds = (patience if patience is not None else Patience()).watchdog_seconds
+        self._watchdog = Watchdog(f"the emulator of {self.game.rom} ({rows})", seconds)
         self._meter = EpisodeMeter(num_envs)
         self._journal = Journal(num_envs, self.spec.action, seed, reseed_after_steps)
         self._lives: Array = np.zeros(num_envs, np.int32)

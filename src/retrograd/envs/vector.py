@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from retrograd.core.errors import CheckpointError, RetrogradError, UsageError
 from retrograd.core.types import Array, DiscreteActions, EnvSpec, EnvStep, Obs
@@ -16,14 +15,15 @@ from retrograd.envs.actions import check_action
 from retrograd.envs.episodes import EpisodeMeter
 from retrograd.envs.journal import UNSEEDED, Journal
 from retrograd.envs.spaces import describe_actions, describe_observations
-
-Maker = Callable[[], "gymnasium.Env[Any, Any]"]
+from retrograd.envs.watchdog import Patience
+from retrograd.envs.workers import Maker, RowStep, WorkerRows
 
 
 class GymVec:
     """N rows of Gymnasium environments behind ``VecEnv``.
 
-    ``workers=True`` runs each row in a process of its own, which pays when a step takes milliseconds.
+    ``workers=True`` runs each row in a process of its own, which pays when a step takes milliseconds. One that
+    crashes or hangs is started anew: its game is cut there, as by a time limit, and gives no score.
     ``snapshot`` keeps seeds and actions (see ``journal``): exact for every environment that repeats itself
     when seeded, and ``restore`` says so when one does not.
     """
@@ -39,14 +39,23 @@ class GymVec:
         terminal_on_life_loss: bool = False,
         max_episode_steps: int | None = None,
         frames_per_step: int = 1,
-        timeout_seconds: float = 60.0,
+        patience: Patience | None = None,
         reseed_after_steps: int = 10_000,
     ) -> None:
         if not makers:
             raise UsageError("num_envs is 0, but must be at least 1")
         self.num_envs = len(makers)
-        self._timeout_seconds = timeout_seconds
-        self._env = _make_rows(makers, workers)
+        self._env: SyncVectorEnv | WorkerRows
+        if workers:
+            patience = patience if patience is not None else Patience()
+            self._env = WorkerRows(
+                makers,
+                name=name,
+                timeout_seconds=patience.worker_timeout_seconds,
+                restarts_per_hour=patience.worker_restarts_per_hour,
+            )
+        else:
+            self._env = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
         obs_spec, self._convert = describe_observations(self._env.single_observation_space)
         self.spec = EnvSpec(name, obs_spec, self._describe_actions(), None, frames_per_step)
         self._reward_clip = reward_clip
@@ -75,19 +84,22 @@ class GymVec:
         if self._pending is None:
             raise RuntimeError("recv called without send")
         lives_before = self._lives
-        next_obs, score, over, cut = self._receive()
+        next_obs, score, over, cut, lost = self._receive()
         terminated = over | (self._lives < lives_before) if self._terminal_on_life_loss else over
-        ended = over | cut
-        episodes = self._meter.finish(ended, self._frames)
+        ended = over | cut | lost
+        episodes = self._meter.finish(ended & ~lost, self._frames)
+        if lost.any():
+            next_obs = _take_rows(next_obs, self._obs, lost)  # where it went nobody knows: the last that was seen
+            self._restart(lost)
         self._obs = next_obs
-        if episodes:
-            self._reset(ended, self._journal.next_seeds(ended))
+        if ended.any():
+            self._reset(ended, self._journal.next_seeds(ended, forced=lost))
         return EnvStep(
             obs=self._obs,
             next_obs=next_obs,
             reward=(np.sign(score) if self._reward_clip else score).astype(np.float32),
             terminated=terminated,
-            truncated=cut & ~terminated,
+            truncated=(cut | lost) & ~terminated,
             reset=ended,
             episodes=episodes,
         )
@@ -119,10 +131,12 @@ class GymVec:
             self.pop_frames()
 
     def close(self) -> None:
-        if isinstance(self._env, AsyncVectorEnv):
-            self._env.close(timeout=self._timeout_seconds, terminate=self._pending is not None)
-        else:
-            self._env.close()
+        self._env.close()
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were started anew because they crashed or hung."""
+        return self._env.restarts if isinstance(self._env, WorkerRows) else 0
 
     @property
     def fps(self) -> int:
@@ -148,40 +162,62 @@ class GymVec:
         start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
         if start:
             self._pending = action + start
-        if isinstance(self._env, AsyncVectorEnv):
+        if isinstance(self._env, WorkerRows):
             self._env.step_async(self._pending)
 
-    def _receive(self) -> tuple[Obs, Array, Array, Array]:
-        """Successor, raw reward, games over, games cut by a limit."""
-        if isinstance(self._env, AsyncVectorEnv):
-            try:
-                answer = self._env.step_wait(timeout=self._timeout_seconds)
-            except multiprocessing.TimeoutError as error:
-                raise RetrogradError(
-                    f"a worker of {self.spec.name} did not answer within {self._timeout_seconds:g} s"
-                ) from error
+    def _receive(self) -> tuple[Obs, Array, Array, Array, Array]:
+        """Successor, raw reward, games over, games cut by a limit, rows that gave no answer."""
+        lost = np.zeros(self.num_envs, bool)
+        if isinstance(self._env, WorkerRows):
+            answer = self._env.step_wait()
+            obs, score, over, cut, info = answer.obs, answer.reward, answer.terminated, answer.truncated, answer.info
+            lost = answer.lost
         else:
-            answer = self._env.step(self._pending)
+            obs, score, over, cut, info = self._env.step(self._pending)
         self._pending = None
-        obs, score, over, cut, info = answer
         self._meter.add(score)
         self._lives = _fill(info, "lives", self._lives)
         self._frames = _fill(info, "episode_frame_number", self._meter.length_steps * self.spec.frames_per_step)
         over, cut = over.copy(), cut.copy()
         if self._max_episode_steps is not None:
             cut |= self._meter.length_steps >= self._max_episode_steps
-        return self._convert(obs), np.array(score), over, cut & ~over
+        return self._convert(obs), np.array(score), over, cut & ~over & ~lost, lost
+
+    def _restart(self, rows: Array) -> None:
+        assert isinstance(self._env, WorkerRows)
+        self._env.restart(rows)
+        self._meter.clear(rows)
+
+    def _reset_workers(self, env: WorkerRows, rows: Array, seeds: Array) -> RowStep:
+        """Until every row has begun: one that is lost on the way begins with another seed."""
+        answer = env.reset(rows, seeds, unseeded=UNSEEDED)
+        self._lives = _fill(answer.info, "lives", self._lives)
+        while answer.lost.any():
+            lost = answer.lost
+            env.restart(lost)
+            answer = env.reset(lost, self._journal.next_seeds(lost, forced=lost), unseeded=UNSEEDED)
+            self._lives = _fill(answer.info, "lives", self._lives)
+        return answer
 
     def _reset(self, rows: Array, seeds: Array) -> None:
-        seed_list = [None if seed == UNSEEDED else int(seed) for seed in seeds]
-        obs, info = self._env.reset(seed=seed_list, options={"reset_mask": rows.copy()})
+        if isinstance(self._env, WorkerRows):
+            answer = self._reset_workers(self._env, rows, seeds)
+            obs, info = answer.obs, answer.info
+        else:
+            seed_list = [None if seed == UNSEEDED else int(seed) for seed in seeds]
+            obs, info = self._env.reset(seed=seed_list, options={"reset_mask": rows.copy()})
         self._obs = self._convert(obs)
         self._lives = _fill(info, "lives", self._lives)
         self._meter.clear(rows)
 
     def _replay_step(self, action: Array) -> Array:
         self._start(action.astype(np.int64) if isinstance(self.spec.action, DiscreteActions) else action)
-        self._obs, _, over, cut = self._receive()
+        self._obs, _, over, cut, lost = self._receive()
+        if lost.any():
+            raise RetrogradError(
+                f"environment rows {np.flatnonzero(lost).tolist()} of {self.spec.name} failed while they were brought "
+                "back to where they were saved"
+            )
         ended: Array = over | cut
         return ended
 
@@ -192,11 +228,13 @@ class GymVec:
         return describe_actions(self._env.single_action_space, names)
 
 
-def _make_rows(makers: Sequence[Maker], workers: bool) -> SyncVectorEnv | AsyncVectorEnv:
-    if not workers:
-        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
-    # a forked copy of a process with math threads may deadlock; the fork server has none
-    return AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED, context="forkserver")
+def _take_rows(into: Any, source: Any, rows: Array) -> Any:
+    """``into`` with ``rows`` as they are in ``source``."""
+    if isinstance(into, dict):
+        return {key: _take_rows(into[key], source[key], rows) for key in into}
+    mixed = into.copy()
+    mixed[rows] = source[rows]
+    return mixed
 
 
 def _fill(info: dict[str, Any], key: str, otherwise: Array) -> Array:

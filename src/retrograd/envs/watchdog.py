@@ -10,8 +10,18 @@ import faulthandler
 import os
 import sys
 import threading
+from dataclasses import dataclass
 
 EXIT_CODE = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long environments may be silent, and how often their workers may fail."""
+
+    watchdog_seconds: float | None = 60.0  # native emulators: the process ends; None waits for ever
+    worker_timeout_seconds: float = 60.0  # a worker: it is started anew
+    worker_restarts_per_hour: int = 10  # of all workers together; one more ends the run
 
 
 class Watchdog:
@@ -52,7 +62,12 @@ class Watchdog:
         # sys.__stderr__: a replaced stderr may have no file descriptor, which the dump needs
         stream = sys.__stderr__
         if stream is not None:
-            print(f"retrograd: {self._what} did not answer within {seconds:g} s; giving up", file=stream, flush=True)
+            print(
+                f"retrograd: {self._what} did not answer within {seconds:g} s (hardware.watchdog_seconds); giving up. "
+                "The run goes on from its last checkpoint: retrograd resume <run folder>",
+                file=stream,
+                flush=True,
+            )
             faulthandler.dump_traceback(file=stream, all_threads=True)
             stream.flush()
         os._exit(EXIT_CODE)

@@ -74,6 +74,11 @@ class BaseWrapper:
         self.env.close()
 
     @property
+    def restarts(self) -> int:
+        """As ``GymVec.restarts``; rows without workers have none."""
+        return int(getattr(self.env, "restarts", 0))
+
+    @property
     def fps(self) -> int:
         return int(self.env.fps)  # type: ignore[attr-defined]  # only environments that capture have it
 
