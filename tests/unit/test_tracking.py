@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from retrograd.core import disk
+from retrograd.core.disk import FileSystem
 from retrograd.core.errors import UsageError
 from retrograd.core.types import Episode
 from retrograd.tracking.console import ConsoleSink, NullConsole, format_duration
 from retrograd.tracking.csv import COLUMNS, CsvSink, read_csv
-from retrograd.tracking.logger import Logger
+from retrograd.tracking.logger import FAILURES_ALLOWED, Logger
 from retrograd.tracking.metrics import JOIN_VALUES, MetricsTracker
 
 SUMMARY = {
@@ -191,17 +194,63 @@ class Broken(Recorder):
 
 
 class TestLogger:
-    def test_failing_sink_is_reported_once_and_left_out(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_failing_sink_is_reported_once_and_left_out_in_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
         broken, good = Broken(), Recorder()
         logger = Logger([broken, good])
-        for number in range(3):
+        for number in range(5):
             logger.log_episode(Episode(0, 1.0, 5, 20), step=number, env_frames=4 * number)
         logger.close()
-        assert (len(broken.rows), broken.closed) == (1, 1)
-        assert [row["episode_number"] for _, row in good.rows] == [1, 2, 3]
+        assert (len(broken.rows), broken.closed) == (FAILURES_ALLOWED, 1)
+        assert [row["episode_number"] for _, row in good.rows] == [1, 2, 3, 4, 5]
         assert good.closed == 1
-        assert [record.levelname for record in caplog.records] == ["ERROR"]
-        assert "Broken failed" in caplog.text
+        assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+        assert "Broken failed, the training goes on: disk full" in caplog.text
+        assert "switched off" in caplog.records[-1].message
+
+    def test_sink_that_recovers_stays(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Moody(Recorder):
+            def write(self, table: str, row: dict[str, Any]) -> None:
+                super().write(table, row)
+                if len(self.rows) % 3:
+                    raise ConnectionError("no network")
+
+        moody = Moody()
+        logger = Logger([moody])
+        for number in range(9):
+            logger.log_episode(Episode(0, 1.0, 5, 20), step=number, env_frames=4 * number)
+        assert len(moody.rows) == 9
+        assert "works again" in caplog.text
+
+    def test_rows_a_full_disk_refuses_are_written_when_there_is_room(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The CSV files are the run's record: never switched off, nothing lost, nothing twice."""
+        logger = Logger([CsvSink(tmp_path)])
+        room = 10**6
+
+        class File(io.FileIO):
+            def write(self, data: Any) -> int:
+                nonlocal room
+                taken = super().write(bytes(data)[:room]) if room else 0
+                room -= taken
+                if not taken:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return taken
+
+        class FullDisk(FileSystem):
+            def append(self, path: Path) -> io.FileIO:
+                return File(path, "ab")
+
+        monkeypatch.setattr(disk, "system", FullDisk())
+        for number in range(20):
+            if number == 5:
+                room = 30  # a row and a bit of the next
+            if number == 15:
+                room = 10**6
+            logger.log_episode(Episode(0, 1.0, 5, 20), step=number, env_frames=4 * number)
+        logger.close()
+        assert [row["step"] for row in read_csv(tmp_path / "train_log.csv")] == list(range(20))
+        assert len(caplog.records) == 2
 
     def test_interrupt_is_not_swallowed(self) -> None:
         class Interrupted(Recorder):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +20,11 @@ class FileSystem:
         """A new file to write; refused when the name is taken."""
         return open(path, "xb")
 
-    def sync(self, file: BinaryIO) -> None:
+    def append(self, path: Path) -> FileIO:
+        """An existing file to write at its end, unbuffered: what it did not take was not written."""
+        return open(path, "ab", buffering=0)
+
+    def sync(self, file: BinaryIO | FileIO) -> None:
         """Put what was written to an open file on the disk."""
         file.flush()
         os.fsync(file.fileno())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import logging
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from retrograd.core import disk
 from retrograd.core.errors import UsageError, suggest
@@ -58,8 +61,11 @@ class CsvSink:
     """``train_log.csv``, ``update_log.csv`` and ``eval_log.csv`` in a run's folder.
 
     Each file begins with the columns of its table; ``update_columns`` replaces those of the update table
-    for algorithms with other figures. What else a row holds gets columns of its own behind them.
+    for algorithms with other figures. What else a row holds gets columns of its own behind them. Rows that the disk
+    refuses wait in memory and are written, in order, once it takes them again.
     """
+
+    essential = True  # the run's own record: never switched off
 
     def __init__(self, folder: Path, *, update_columns: Sequence[str] = COLUMNS["update"]) -> None:
         leading = {**COLUMNS, "update": tuple(update_columns)}
@@ -102,15 +108,31 @@ class _Table:
         self._path = path
         self._leading = leading
         self._columns: list[str] = []
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
+        self._waiting: deque[Mapping[str, Any]] = deque()
 
     def append(self, row: Mapping[str, Any]) -> None:
+        self._waiting.append(row)
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        try:
+            while self._waiting:
+                self._write(self._waiting[0])
+                self._waiting.popleft()
+        except OSError:
+            self.close()  # what was written of the row is a torn last line, which the next opening removes
+            raise
+
+    def _write(self, row: Mapping[str, Any]) -> None:
         if self._file is None:
             self._open(row)
         if not row.keys() <= set(self._columns):
             self._widen(row)
         assert self._file is not None
-        self._file.write(_line([_format(row.get(name)) for name in self._columns]))
+        line = _line([_format(row.get(name)) for name in self._columns]).encode()
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def _open(self, row: Mapping[str, Any]) -> None:
         header, rows = _read_lines(self._path) if self._path.exists() else ([], [])
@@ -122,7 +144,7 @@ class _Table:
         else:
             self._columns = self._order(row)
             self._rewrite([])
-        self._file = open(self._path, "a", buffering=1, encoding="utf-8", newline="")  # noqa: SIM115
+        self._file = disk.system.append(self._path)
 
     def _order(self, row: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
         names = dict.fromkeys([*(known or self._leading), *row])
@@ -157,14 +179,14 @@ class _Table:
         disk.sync_folder(self._path.parent)
 
     def sync(self) -> None:
+        self._write_waiting()
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            disk.system.sync(self._file)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def _read_lines(path: Path) -> tuple[list[str], list[list[str]]]:

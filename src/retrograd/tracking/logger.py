@@ -11,18 +11,22 @@ from retrograd.core.protocols import Sink
 from retrograd.core.types import Episode
 from retrograd.tracking.metrics import MetricsTracker
 
+FAILURES_ALLOWED = 3
+
 log = logging.getLogger(__name__)
 
 
 class Logger:
     """Makes the rows of the three tables and gives each to all sinks.
 
-    A sink that fails is reported once and left out from then on: no log is worth a training.
+    No log is worth a training: a sink that fails is reported once, and left out after a few failures in a row. One
+    that calls itself ``essential`` is never left out; it has to keep what it could not write.
     """
 
     def __init__(self, sinks: Iterable[Sink], tracker: MetricsTracker | None = None) -> None:
         self.tracker = tracker if tracker is not None else MetricsTracker()
         self._sinks = list(sinks)
+        self._failures: dict[int, int] = {}  # in a row, by the sink's id
 
     def log_episode(self, episode: Episode, *, step: int, env_frames: int) -> None:
         """A game ended: one row of the train table."""
@@ -86,10 +90,20 @@ class Logger:
             self._attempt(sink, lambda sink=sink: sink.write(table, row))  # type: ignore[misc]
 
     def _attempt(self, sink: Sink, action: Callable[[], None]) -> None:
+        name, failed_before = type(sink).__name__, self._failures.get(id(sink), 0)
         try:
             action()
-        except Exception:  # whatever a sink may raise, the training goes on
-            self._sinks.remove(sink)
-            log.exception("%s failed and is switched off; the training goes on", type(sink).__name__)
-            with suppress(Exception):
-                sink.close()
+        except Exception as error:  # whatever a sink may raise, the training goes on
+            self._failures[id(sink)] = failed_before + 1
+            if not failed_before:
+                log.error("%s failed, the training goes on: %s", name, error or type(error).__name__)
+                log.debug("%s", name, exc_info=True)
+            if self._failures[id(sink)] >= FAILURES_ALLOWED and not getattr(sink, "essential", False):
+                self._sinks.remove(sink)
+                log.error("%s failed %d times in a row and is switched off: %s", name, FAILURES_ALLOWED, error)
+                with suppress(Exception):
+                    sink.close()
+            return
+        if failed_before:
+            del self._failures[id(sink)]
+            log.warning("%s works again, after %d failures", name, failed_before)
