@@ -16,6 +16,7 @@ _PUBLIC = {
     "C51": "api",
     "DQN": "api",
     "DoubleDQN": "api",
+    "IMPALA": "api",
     "IQN": "api",
     "Learner": "api",
     "MunchausenDQN": "api",

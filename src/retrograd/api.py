@@ -202,6 +202,12 @@ class A3C(Learner):
     groups: ClassVar[Mapping[str, str]] = {"agent": "a3c"}
 
 
+class IMPALA(Learner):
+    """Actors in processes of their own and a learner that corrects for their lag: Espeholt et al. 2018."""
+
+    groups: ClassVar[Mapping[str, str]] = {"agent": "impala"}
+
+
 class RecurrentPPO(Learner):
     """PPO whose policy remembers, by an LSTM or a GRU; public as ``retrograd.contrib.RecurrentPPO``."""
 

@@ -143,6 +143,13 @@ AGENTS: dict[str, dict[str, Rule]] = {
     "ppo": _PPO,
     "a2c": _POLICY,
     "a3c": {**_POLICY, "workers": _int(1, 256)},
+    "impala": {
+        **{key: rule for key, rule in _POLICY.items() if key not in ("gae_lambda", "normalize_advantage")},
+        "workers": _int(1, 256),
+        "rollouts_per_update": _int(1, 1024),
+        "rho_clip": _POSITIVE,
+        "c_clip": _POSITIVE,
+    },
     "recurrent_ppo": {
         **{key: rule for key, rule in _PPO.items() if key != "network"},
         "cell": _choice("lstm", "gru"),
@@ -279,7 +286,7 @@ _PQN: dict[str, dict[str, Rule]] = {
 
 # groups that hold other keys for some kinds of agent: what would have no effect is not there
 KIND_GROUPS: dict[str, dict[str, dict[str, Rule]]] = {
-    **dict.fromkeys(("ppo", "a2c", "a3c", "recurrent_ppo"), _ON_POLICY),
+    **dict.fromkeys(("ppo", "a2c", "a3c", "impala", "recurrent_ppo"), _ON_POLICY),
     "pqn": _PQN,
 }
 

@@ -157,14 +157,8 @@ class PolicyAgent(Agent):
     def updates(self) -> int:
         return self.learner.updates
 
-    @torch.no_grad()
     def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
-        policy, value = self.network(to_device(obs, self.device))
-        action = self.sampling.choose(policy, explore=explore)
-        if not explore:
-            return Decision(action)
-        log_prob = policy.log_prob(torch.from_numpy(action).to(self.device))
-        return Decision(action, extras={"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()})
+        return decide(self.network, self.sampling, obs, device=self.device, explore=explore)
 
     @torch.no_grad()
     def decide_greedily(self, obs: Obs, state: Any = None) -> Decision:
@@ -187,6 +181,17 @@ class PolicyAgent(Agent):
 
     def metrics(self, step: int) -> dict[str, float]:
         return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}
+
+
+@torch.no_grad()
+def decide(network: ActorCritic, sampling: Sampling, obs: Obs, *, device: torch.device, explore: bool) -> Decision:
+    """An action for each row; while exploring also what a rollout has to remember of it."""
+    policy, value = network(to_device(obs, device))
+    action = sampling.choose(policy, explore=explore)
+    if not explore:
+        return Decision(action)
+    log_prob = policy.log_prob(torch.from_numpy(action).to(device))
+    return Decision(action, extras={"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()})
 
 
 def to_device(obs: Obs, device: torch.device) -> Any:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from torch import nn
 
 from retrograd.agents.policy import PolicyAgent, PolicyLearner
 from retrograd.build import policy
 from retrograd.build.policy import UPDATE_COLUMNS
-from retrograd.config import from_saved
+from retrograd.build.workers import check_env, check_normalizers, worker_builder
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import EnvSpec
 from retrograd.distributed.shared import SharedLearner, SharedParameters
-from retrograd.distributed.workers import WorkerParts, asynchronous
+from retrograd.distributed.workers import Wires, WorkerParts, asynchronous
 from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic
 from retrograd.replay import RolloutBuffer
@@ -39,8 +37,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         )
     if builder.device().type != "cpu":
         raise UsageError(f"agent=a3c shares weights in memory: hardware.device={builder.device()} must be cpu")
-    if builder.normalizers:
-        raise UsageError("agent=a3c cannot normalize: each worker would have statistics of its own")
+    check_normalizers(builder)
     return policy.make_agent(builder, spec)
 
 
@@ -48,7 +45,7 @@ def make_loop(
     builder: Builder, agent: Agent, envs: VecEnv, run: Run
 ) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
     assert isinstance(agent, PolicyAgent)
-    _check_env(builder.env)
+    check_env(builder)
     begin = partial(
         asynchronous,
         run,
@@ -77,15 +74,10 @@ def _learner_of(agent: PolicyAgent) -> PolicyLearner:
     return agent.learner
 
 
-def make_worker(
-    config_yaml: str, env: Any, number: int, shared: SharedParameters, global_step: Callable[[], int]
-) -> WorkerParts:
+def make_worker(config_yaml: str, env: Any, wires: Wires) -> WorkerParts:
     """In the worker's own process: environments and random streams of its own, by its number."""
-    from retrograd.build.builder import Builder
-
-    config = from_saved(yaml.safe_load(config_yaml))
-    seed = Builder(config).streams.integer(f"worker {number}")
-    builder = Builder(config.with_values({"seed": seed}), env=env)
+    builder = worker_builder(config_yaml, env, wires.worker)
+    config = builder.config
     envs = builder.environments()
     agent, preset = config["agent"], config["preset"]
     network = make_actor_critic(
@@ -97,10 +89,10 @@ def make_worker(
     learner = SharedLearner(
         network,
         policy.make_loss(builder, envs.spec),
-        shared,
+        wires.shared,
         lr=policy.make_schedule(builder, envs.spec, preset["lr"], preset["lr_end"]),
         max_grad_norm=agent["max_grad_norm"],
-        global_step=global_step,
+        global_step=wires.global_step,
     )
     player = PolicyAgent(
         network,
@@ -112,15 +104,4 @@ def make_worker(
     rollouts = RolloutBuffer(
         agent["rollout_steps"], envs.num_envs, gamma=agent["gamma"], gae_lambda=agent["gae_lambda"], device="cpu"
     )
-    return WorkerParts(player, envs, rollouts, agent["rollout_steps"])
-
-
-def _check_env(env: Any) -> None:
-    """Workers are new processes: what they play has to travel."""
-    try:
-        pickle.dumps(env)
-    except Exception as error:  # whatever an object's own pickling may raise
-        raise UsageError(
-            f"agent=a3c sends the environment to its workers, and {env!r} cannot be sent ({error}); "
-            "hand in a name or a function of a module"
-        ) from error
+    return WorkerParts(player, envs, rollouts, agent["rollout_steps"], value_of=player.values)

@@ -37,6 +37,7 @@ KINDS = {
     "ppo": "policy",
     "a2c": "policy",
     "a3c": "a3c",
+    "impala": "impala",
     "recurrent_ppo": "recurrent",
     "pqn": "pqn",
     "random": "idle",

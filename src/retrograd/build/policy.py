@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from retrograd.agents.a2c import A2CLoss
+from retrograd.agents.impala import SummedLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss
 from retrograd.core.errors import UsageError
@@ -110,6 +111,8 @@ def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
     entropy = make_schedule(builder, spec, agent["entropy_coef"], agent["entropy_coef_end"])
     if agent["kind"] in ("a2c", "a3c"):
         return A2CLoss(entropy, agent["value_coef"], agent["normalize_advantage"])
+    if agent["kind"] == "impala":
+        return SummedLoss(A2CLoss(entropy, agent["value_coef"], normalize_advantage=False))
     return PPOLoss(
         clip_range=make_schedule(builder, spec, agent["clip_range"], agent["clip_range_end"]),
         entropy_coef=entropy,

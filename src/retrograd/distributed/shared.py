@@ -2,44 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from retrograd.agents.policy import Evaluated, PolicyLoss
+from retrograd.core.errors import RetrogradError
 from retrograd.core.gates import require_finite
 from retrograd.core.schedules import Schedule
 from retrograd.core.types import Rollout, Update
 from retrograd.networks.optimizers import TensorFlowRMSprop, rmsprop_step
 
+LOCK_SECONDS = 30.0
 
-class SharedParameters:
-    """The weights and the statistics of their optimizer; sent to a process, they stay the same memory."""
 
-    def __init__(self, network: nn.Module, optimizer: TensorFlowRMSprop, context: Any, *, updates: int = 0) -> None:
-        params = list(network.parameters())
-        self.weights: list[Tensor] = [_share(param.detach().clone()) for param in params]
-        # the optimizer's own tensors move, so that its state dict shows what the workers made of them
-        self.squares: list[Tensor] = [_share(optimizer.state[param]["square"]) for param in params]
-        group = optimizer.param_groups[0]
-        self.decay, self.eps = float(group["decay"]), float(group["eps"])
+class SharedWeights:
+    """A network's weights where other processes see them; sent to a process, they stay the same memory."""
+
+    def __init__(self, network: nn.Module, context: Any, *, updates: int = 0) -> None:
+        self.weights: list[Tensor] = [_share(param.detach().to("cpu", copy=True)) for param in network.parameters()]
         self.updates = context.Value("q", updates, lock=False)
         self.lock = context.Lock()
 
     @torch.no_grad()
-    def apply(self, gradients: list[Tensor], lr: float) -> None:
-        """One step of RMSprop, under a lock: no update is lost, and the lock is held for a moment only."""
-        with self.lock:
-            rmsprop_step(self.weights, gradients, self.squares, lr=lr, decay=self.decay, eps=self.eps)
-            self.updates.value += 1
+    def copy_to(self, network: nn.Module) -> int:
+        """Make ``network`` equal to the shared weights of this moment; returns the updates they had."""
+        with self.held():
+            torch._foreach_copy_(list(network.parameters()), self.weights)
+            return int(self.updates.value)
 
     @torch.no_grad()
-    def copy_to(self, network: nn.Module) -> None:
-        """Make ``network`` equal to the shared weights of this moment."""
-        with self.lock:
-            torch._foreach_copy_(list(network.parameters()), self.weights)
+    def publish(self, network: nn.Module, updates: int) -> None:
+        """Make the shared weights equal to ``network``."""
+        with self.held():
+            torch._foreach_copy_(self.weights, list(network.parameters()))
+            self.updates.value = updates
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A process that was killed while it held the lock never lets go: nobody waits for it for ever."""
+        if not self.lock.acquire(timeout=LOCK_SECONDS):
+            raise RetrogradError(f"the shared weights stayed locked for {LOCK_SECONDS:g} s: a worker was lost")
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+
+class SharedParameters(SharedWeights):
+    """The weights and the statistics of their optimizer, for workers that all change them."""
+
+    def __init__(self, network: nn.Module, optimizer: TensorFlowRMSprop, context: Any, *, updates: int = 0) -> None:
+        super().__init__(network, context, updates=updates)
+        # the optimizer's own tensors move, so that its state dict shows what the workers made of them
+        self.squares: list[Tensor] = [_share(optimizer.state[param]["square"]) for param in network.parameters()]
+        group = optimizer.param_groups[0]
+        self.decay, self.eps = float(group["decay"]), float(group["eps"])
+
+    @torch.no_grad()
+    def apply(self, gradients: list[Tensor], lr: float) -> None:
+        """One step of RMSprop, under the lock: no update is lost, and it is held for a moment only."""
+        with self.held():
+            rmsprop_step(self.weights, gradients, self.squares, lr=lr, decay=self.decay, eps=self.eps)
+            self.updates.value += 1
 
 
 class SharedLearner:

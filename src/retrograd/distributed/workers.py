@@ -3,26 +3,28 @@
 A worker runs the on-policy loop of every other agent; what is asynchronous is its learner. The first process plays
 nothing: it counts, passes reports on and keeps a copy of the weights for evaluation and checkpoints. Which worker
 comes first is up to the machine, so two runs of one seed differ.
+
+Nothing is shared that a killed worker could keep from the others for ever: each has a pipe of its own, flags and
+counters are read without a lock, and the lock of the weights is waited for no longer than a while.
 """
 
 from __future__ import annotations
 
-import queue
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 from torch import multiprocessing
 
-from retrograd.agents.policy import PolicyAgent
 from retrograd.core.errors import FailureGate, RetrogradError
-from retrograd.core.protocols import VecEnv
+from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import Array, Episode, Update
-from retrograd.distributed.shared import SharedParameters
+from retrograd.distributed.shared import SharedParameters, SharedWeights
 from retrograd.training.on_policy import Rollouts, on_policy
 from retrograd.training.run import Plan, Run
 
@@ -35,14 +37,32 @@ STOP_SECONDS = 10.0
 class WorkerParts:
     """What one worker plays and learns with."""
 
-    agent: PolicyAgent
+    agent: Agent
     envs: VecEnv
     rollouts: Rollouts
     rollout_steps: int
+    value_of: Callable[..., Any]
 
 
-# made inside the worker's process: (number of the worker, shared weights, what all have played)
-MakeParts = Callable[[int, SharedParameters, Callable[[], int]], WorkerParts]
+@dataclass(frozen=True)
+class Wires:
+    """What connects a worker to the others."""
+
+    worker: int
+    shared: Any  # SharedWeights or SharedParameters, as the worker's parts want it
+    counter: Any  # steps of all workers
+    reports: Connection
+    stop: Any  # not 0: come to an end
+    total_steps: int
+
+    def global_step(self) -> int:
+        return int(self.counter.get_obj().value)
+
+    def stopping(self) -> bool:
+        return bool(self.stop.value)
+
+
+MakeParts = Callable[[Wires], WorkerParts]  # called inside the worker's process
 
 
 @dataclass(frozen=True)
@@ -55,17 +75,6 @@ class _Failure:
     batch: dict[str, Array] = field(default_factory=dict)  # what a gate closed on
 
 
-@dataclass(frozen=True)
-class _Wires:
-    """What a worker has in common with the others."""
-
-    shared: SharedParameters
-    counter: Any  # steps of all workers
-    reports: Any
-    stop: Any
-    total_steps: int
-
-
 def _error(failure: _Failure) -> RetrogradError:
     if failure.gate:
         return FailureGate(f"{failure.text}, in worker {failure.worker}", batch=failure.batch)
@@ -75,49 +84,76 @@ def _error(failure: _Failure) -> RetrogradError:
 class Team:
     """The processes of one run; ``stop`` ends them, whatever happened."""
 
-    def __init__(self, make_parts: MakeParts, workers: int, shared: SharedParameters, run: Run, context: Any) -> None:
-        self._wires = _Wires(
-            shared, context.Value("q", run.step), context.Queue(), context.Event(), run.plan.total_steps
-        )
-        self._processes = [
-            context.Process(target=work, args=(number, make_parts, self._wires), daemon=True)
-            for number in range(workers)
-        ]
-        for process in self._processes:
-            process.start()
+    def __init__(
+        self,
+        make_parts: MakeParts,
+        workers: int,
+        shared: SharedWeights,
+        context: Any,
+        *,
+        step: int = 0,
+        total_steps: int = sys.maxsize,
+    ) -> None:
+        self._counter, self._stop = context.Value("q", step), context.Value("b", 0, lock=False)
+        self._readers: list[Connection] = []
+        self.processes: list[Any] = []
+        try:
+            for number in range(workers):
+                reader, writer = context.Pipe(duplex=False)
+                wires = Wires(number, shared, self._counter, writer, self._stop, total_steps)
+                process = context.Process(target=work, args=(make_parts, wires), daemon=True)
+                process.start()
+                writer.close()  # the worker has it: without it the pipe ends
+                self._readers.append(reader)
+                self.processes.append(process)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def step(self) -> int:
-        return int(self._wires.counter.value)
+        return int(self._counter.get_obj().value)
 
-    def reports(self) -> Iterator[Episode | dict[str, float]]:
-        """What came in; waits a moment for the first. A worker that failed ends the run."""
+    def reports(self) -> Iterator[Any]:
+        """What came in; waits a moment for the first. A worker that failed or is gone ends the run."""
         timeout = POLL_SECONDS
-        while True:
-            try:
-                report = self._wires.reports.get(timeout=timeout)
-            except queue.Empty:
-                break
+        while reports := self._receive(timeout):
             timeout = 0.0
-            if isinstance(report, _Failure):
-                raise _error(report)
-            yield report
-        for number, process in enumerate(self._processes):
+            for report in reports:
+                if isinstance(report, _Failure):
+                    raise _error(report)
+                yield report
+        for number, process in enumerate(self.processes):
             if process.exitcode not in (None, 0):
                 raise RetrogradError(f"worker {number} ended with exit code {process.exitcode}")
 
     def stop(self) -> None:
-        self._wires.stop.set()
+        self._stop.value = 1
         deadline = time.monotonic() + STOP_SECONDS
-        while any(process.is_alive() for process in self._processes) and time.monotonic() < deadline:
-            try:  # a worker cannot leave while its reports fill the pipe
-                self._wires.reports.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                continue
-        for process in self._processes:
+        while any(process.is_alive() for process in self.processes) and time.monotonic() < deadline:
+            self._receive(POLL_SECONDS)  # a worker cannot leave while its reports fill the pipe
+        for process in self.processes:
             if process.is_alive():
                 process.terminate()
             process.join()
+        for reader in self._readers:
+            reader.close()
+        self._readers = []
+
+    def _receive(self, timeout: float) -> list[Any]:
+        """At most one report of each worker."""
+        if not self._readers:
+            time.sleep(timeout)
+            return []
+        received = []
+        for reader in wait(self._readers, timeout):
+            assert isinstance(reader, Connection)
+            try:
+                received.append(reader.recv())
+            except (EOFError, OSError):  # it has left, or was killed in the middle of a word
+                self._readers.remove(reader)
+                reader.close()
+        return received
 
 
 def asynchronous(
@@ -131,7 +167,7 @@ def asynchronous(
     """Yields whenever the workers have played on, after ``take_over`` took the weights of that moment."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang on locks of threads that are not there
     shared = make_shared(context)
-    team = Team(make_parts, workers, shared, run, context)
+    team = Team(make_parts, workers, shared, context, step=run.step, total_steps=run.plan.total_steps)
     try:
         while not run.spent(run.step):
             for report in team.reports():
@@ -148,35 +184,35 @@ def asynchronous(
         team.stop()
 
 
-def work(number: int, make_parts: MakeParts, wires: _Wires) -> None:
+def work(make_parts: MakeParts, wires: Wires) -> None:
     """The life of one worker."""
     torch.set_num_threads(1)  # workers are as many as there are cores: more threads would only get in their way
     try:
-        _play(number, make_parts, wires)
+        _play(make_parts, wires)
     except KeyboardInterrupt:
         pass  # the first process has been interrupted, too, and says so
     except FailureGate as failure:
-        wires.reports.put(_Failure(number, True, str(failure), failure.batch))
+        wires.reports.send(_Failure(wires.worker, True, str(failure), dict(failure.batch)))
     except Exception:
-        wires.reports.put(_Failure(number, False, traceback.format_exc()))
+        wires.reports.send(_Failure(wires.worker, False, traceback.format_exc()))
 
 
-def _play(number: int, make_parts: MakeParts, wires: _Wires) -> None:
+def _play(make_parts: MakeParts, wires: Wires) -> None:
     counter = wires.counter
-    parts = make_parts(number, wires.shared, lambda: int(counter.value))
+    parts = make_parts(wires)
     reporter = _Reporter(wires.reports)
     plan = Plan(sys.maxsize, 1, sys.maxsize, sync_every_steps=parts.rollout_steps * parts.envs.num_envs)
     run = Run(
         plan,
-        on_episode=lambda episode, *_: wires.reports.put(replace(episode, row=number)),
+        on_episode=lambda episode, *_: wires.reports.send(replace(episode, row=wires.worker)),
         on_update=reporter.take,
     )
     try:
-        for _ in on_policy(parts.agent, parts.envs, parts.rollouts, run, value_of=parts.agent.values):
+        for _ in on_policy(parts.agent, parts.envs, parts.rollouts, run, value_of=parts.value_of):
             run.take_due()
             with counter.get_lock():
                 counter.value += parts.envs.num_envs
-            if wires.stop.is_set() or counter.value >= wires.total_steps:
+            if wires.stopping() or wires.global_step() >= wires.total_steps:
                 run.stop_requested = True
     finally:
         parts.envs.close()
@@ -185,12 +221,12 @@ def _play(number: int, make_parts: MakeParts, wires: _Wires) -> None:
 class _Reporter:
     """Sends the figures of an update now and then: all of them would be more than the updates cost."""
 
-    def __init__(self, reports: Any) -> None:
+    def __init__(self, reports: Connection) -> None:
         self._reports = reports
         self._due = time.monotonic()
 
     def take(self, update: Update) -> None:
         now = time.monotonic()
-        if now >= self._due:
+        if update.metrics and now >= self._due:
             self._due = now + REPORT_SECONDS
-            self._reports.put({name: float(figure) for name, figure in update.metrics.items()})
+            self._reports.send({name: float(figure) for name, figure in update.metrics.items()})
