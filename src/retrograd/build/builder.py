@@ -145,6 +145,7 @@ class Judge:
 
     builder: Builder
     agent: Agent
+    stop: Callable[[], bool] = lambda: False  # asked all the time: a signal must not wait for the last game
 
     def __post_init__(self) -> None:
         # the agent may come from another builder, which saw the observations it was trained on
@@ -155,7 +156,7 @@ class Judge:
 
         envs = self.builder.evaluation_environments(step)
         try:
-            result = evaluate(self.agent, envs, episodes=episodes, step=step)
+            result = evaluate(self.agent, envs, episodes=episodes, step=step, stop=self.stop)
         finally:
             envs.close()
         config = self.builder.config
@@ -172,7 +173,7 @@ class Judge:
 
         viewer = self.builder.viewer(step)
         try:
-            return record_episode(self.agent, viewer, path, step=step)
+            return record_episode(self.agent, viewer, path, step=step, stop=self.stop)
         finally:
             viewer.close()
 

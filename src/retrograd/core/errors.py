@@ -35,6 +35,10 @@ class FailureGate(RetrogradError):
         self.batch = dict(batch or {})
 
 
+class Stopped(Exception):
+    """Not an error: the run was asked to stop in the middle of something that can be done again."""
+
+
 def suggest(name: str, known: Iterable[str], limit: int = 3) -> str:
     """``" Did you mean 'a' or 'b'?"``, or nothing when no known name is close."""
     lowered = {candidate.lower(): candidate for candidate in known}

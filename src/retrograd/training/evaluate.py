@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from retrograd.core.errors import UsageError
+from retrograd.core.errors import Stopped, UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.statistics import human_normalized
 from retrograd.core.types import Episode, EvalResult
 from retrograd.training.state import reset_rows
 
 
-def evaluate(agent: Agent, envs: VecEnv, *, episodes: int, step: int, explore: bool = False) -> EvalResult:
+def evaluate(
+    agent: Agent,
+    envs: VecEnv,
+    *,
+    episodes: int,
+    step: int,
+    explore: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+) -> EvalResult:
     """Play ``episodes`` full games on all rows of ``envs`` at once.
 
     Every row has its quota of games fixed beforehand: taking whichever games end first would favor
-    short ones. Every row must stand at the beginning of a game. Scores come ordered by row, then time.
+    short ones. Every row must stand at the beginning of a game. Scores come ordered by row, then time. ``stop`` is
+    asked at every step and ends the evaluation without a result: a signal must not wait for the last game.
     """
     if episodes < 1:
         raise UsageError(f"episodes is {episodes}: an evaluation needs at least 1 game")
@@ -27,6 +37,8 @@ def evaluate(agent: Agent, envs: VecEnv, *, episodes: int, step: int, explore: b
     state = fresh
     missing = episodes
     while missing:
+        if stop():
+            raise Stopped
         decision = agent.act(envs.observe(), state, step=step, explore=explore)
         envs.send(decision.action)
         answer = envs.recv()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Protocol
 import imageio_ffmpeg
 import numpy as np
 
-from retrograd.core.errors import RetrogradError, UsageError
+from retrograd.core.errors import RetrogradError, Stopped, UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import Array, Episode
 from retrograd.training import durable
@@ -36,7 +36,14 @@ class VideoInfo:
 
 
 def record_episode(
-    agent: Agent, viewer: Viewer, path: Path, *, step: int, explore: bool = False, max_frames: int = 18_000
+    agent: Agent,
+    viewer: Viewer,
+    path: Path,
+    *,
+    step: int,
+    explore: bool = False,
+    max_frames: int = 18_000,
+    stop: Callable[[], bool] = lambda: False,
 ) -> VideoInfo:
     """Play one game and save it as MP4 under ``path``, which holds a whole video or nothing new."""
     if max_frames < 1:
@@ -44,7 +51,8 @@ def record_episode(
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".tmp-{path.stem}-{os.getpid()}.mp4")
     try:
-        info = _encode_game(play_game(agent, viewer, step=step, explore=explore), viewer.fps, temporary, max_frames)
+        game = _until(stop, play_game(agent, viewer, step=step, explore=explore))
+        info = _encode_game(game, viewer.fps, temporary, max_frames)
         _check_finished(temporary)
         durable.sync_file(temporary)
         durable.rename(temporary, path)
@@ -53,6 +61,15 @@ def record_episode(
             temporary.unlink(missing_ok=True)
         raise
     return info
+
+
+def _until(
+    stop: Callable[[], bool], portions: Iterator[tuple[Sequence[Array], Episode | None]]
+) -> Iterator[tuple[Sequence[Array], Episode | None]]:
+    for portion in portions:
+        if stop():
+            raise Stopped
+        yield portion
 
 
 def _check_finished(path: Path) -> None:
