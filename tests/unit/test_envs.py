@@ -154,7 +154,7 @@ class Picture(gymnasium.Env):
     ("space", "shape", "dtype"),
     [
         (spaces.Box(0, 255, (12, 10, 3), np.uint8), (3, 12, 10), np.uint8),
-        (spaces.Box(0, 1, (10, 10, 4), bool), (4, 10, 10), np.float32),
+        (spaces.Box(0, 1, (10, 10, 4), bool), (4, 10, 10), np.bool_),
         (spaces.Box(-1, 1, (5,), np.float64), (5,), np.float32),
         (spaces.Discrete(7), (7,), np.float32),
         (spaces.MultiBinary(6), (6,), np.float32),

@@ -86,7 +86,7 @@ def test_impala_pools_to_the_same_size_for_all_screens():
     sizes = set()
     for side in (84, 100):
         spec = ArraySpec((4, side, side), np.dtype(np.uint8), 0, 255)
-        encoder = make_encoder(spec, width=None, encoder="impala", impala_scale=2, impala_pool=6)
+        encoder = make_encoder(spec, projected=False, encoder="impala", impala_scale=2, impala_pool=6)
         sizes.add((encoder.width, encoder(torch.zeros(1, 4, side, side, dtype=torch.uint8)).shape[1]))
     assert sizes == {(64 * 36, 64 * 36)}
 

@@ -29,8 +29,10 @@ def atari_protocol(config: Config, *, training: bool) -> AtariProtocol:
 
 
 def planned_spec(config: Config) -> EnvSpec:
-    """What the environment will look like, without making it: exact for Atari, generous for vectors."""
+    """What the environment will look like, without making it: exact for Atari, generous for boards and vectors."""
     protocol, name = config["env_protocol"], config["env"]["game_id"]
+    if name.startswith("MinAtar/"):
+        return EnvSpec(name, ArraySpec((10, 10, 10), np.dtype(np.bool_), 0.0, 1.0), DiscreteActions(6))
     if find_game(name) is None:
         return EnvSpec(name, ArraySpec((64,), np.dtype(np.float32)), DiscreteActions(18))
     shape = (config["agent"]["frame_stack"], protocol["screen_size"], protocol["screen_size"])

@@ -15,6 +15,7 @@ from retrograd.core.errors import UsageError, suggest
 from retrograd.core.protocols import VecEnv
 from retrograd.envs.atari import AtariPreprocessing, RenderCapture
 from retrograd.envs.games import Game, find_game, game_names, suggest_game
+from retrograd.envs.minatar import register_minatar
 from retrograd.envs.protocol import AtariProtocol
 from retrograd.envs.toys import register_toys
 from retrograd.envs.vector import GymVec
@@ -224,7 +225,6 @@ def _open(source: Source, protocol: AtariProtocol, *, capture: bool = False, **o
     game = find_game(source)
     if game is not None:
         return _open_game(game, protocol, options)
-    register_toys()
     env_id = resolve_env_id(source)
     try:
         return gymnasium.make(env_id, **options)
@@ -254,6 +254,7 @@ def _open_game(game: Game, protocol: AtariProtocol, options: dict[str, Any]) -> 
 
 def _registered() -> dict[str, Any]:
     register_toys()
+    register_minatar()
     return gymnasium.registry
 
 

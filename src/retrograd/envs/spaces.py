@@ -25,7 +25,8 @@ def describe_actions(space: spaces.Space[Any], names: tuple[str, ...] = ()) -> D
 def describe_observations(space: spaces.Space[Any]) -> tuple[ArraySpec | dict[str, ArraySpec], Convert]:
     """The spec of one row and the function that brings a batch [N, ...] into its form.
 
-    Real numbers become float32, single choices one-hot vectors, and images [H, W, C] become [C, H, W].
+    Real numbers become float32, single choices one-hot vectors, and images and boards of booleans [H, W, C] become
+    [C, H, W].
     """
     if isinstance(space, spaces.Dict):
         parts = {key: _describe_array(part) for key, part in space.spaces.items()}
@@ -48,15 +49,16 @@ def _describe_array(space: spaces.Space[Any]) -> tuple[ArraySpec, Convert]:
             f"observations of {space} are not supported: Box, Discrete, MultiBinary or a Dict of these are"
         )
     dtype = np.dtype(space.dtype) if space.dtype is not None else np.dtype(np.float32)
-    keep = dtype == np.uint8
     low, high = float(np.min(space.low)), float(np.max(space.high))
     shape = tuple(space.shape)
-    if dtype.kind in "ub" and len(shape) == 3 and shape[2] < min(shape[:2]):
+    keep = dtype == np.uint8 or (dtype == np.bool_ and len(shape) == 3)
+    # a cube is read as Gymnasium's custom has it: channels last
+    if dtype.kind in "ub" and len(shape) == 3 and shape[2] <= min(shape[:2]):
         shape = (shape[2], shape[0], shape[1])
         convert: Convert = _channels_first if keep else _channels_first_float
     else:
         convert = _as_is if keep else _to_float
-    return ArraySpec(shape, np.dtype(np.uint8 if keep else np.float32), low, high), convert
+    return ArraySpec(shape, dtype if keep else np.dtype(np.float32), low, high), convert
 
 
 def _as_is(batch: Array) -> Array:

@@ -172,8 +172,8 @@ class NormalizeObservations(BaseWrapper):
     def __init__(self, env: VecEnv, *, clip: float = OBSERVATION_CLIP, epsilon: float = EPSILON) -> None:
         super().__init__(env)
         spec = _array_spec(env, "NormalizeObservations")
-        if spec.dtype == np.uint8:
-            raise UsageError("NormalizeObservations is for vectors; images are scaled inside the network")
+        if spec.dtype.kind in "ub":
+            raise UsageError("NormalizeObservations is for vectors; images and boards are read as they are")
         self.spec = replace(env.spec, obs=ArraySpec(spec.shape, np.dtype(np.float32), -clip, clip))
         self.rms = RunningMeanStd(spec.shape)
         self._clip, self._epsilon = clip, epsilon

@@ -116,6 +116,26 @@ class _Residual(nn.Module):
         return features + change
 
 
+class BoardCNN(nn.Module):
+    """The encoder of Young and Tian 2019, arXiv:1903.03176, for boards of few cells: 16×3×3/1, then ``width`` units.
+
+    Cells arrive as booleans, a channel for each kind of object, and become 0 and 1.
+    """
+
+    def __init__(self, spec: ArraySpec, width: int | None = 128, *, layer_norm: bool = False) -> None:
+        super().__init__()
+        channels, height, board_width = spec.shape
+        normalize = [nn.GroupNorm(1, 16)] if layer_norm else []
+        self.convolutions = nn.Sequential(nn.Conv2d(channels, 16, 3), *normalize, nn.ReLU())
+        flat = 16 * (height - 2) * (board_width - 2)
+        self.project = _project(flat, width, layer_norm)
+        self.width = width or flat
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features: Tensor = self.project(self.convolutions(obs.float()).flatten(1))  # [B, C, H, W] → [B, width]
+        return features
+
+
 class MLP(nn.Module):
     """Fully connected layers for vector observations; several named vectors are joined in name order."""
 
@@ -140,14 +160,24 @@ class MLP(nn.Module):
 
 
 def is_image(spec: ArraySpec | dict[str, ArraySpec]) -> bool:
-    """Bytes with two spatial axes are pixels; everything else is a vector."""
+    """Bytes with two spatial axes are pixels."""
     return isinstance(spec, ArraySpec) and len(spec.shape) == 3 and spec.dtype == np.uint8
+
+
+def is_board(spec: ArraySpec | dict[str, ArraySpec]) -> bool:
+    """Booleans with two spatial axes are the cells of a board."""
+    return isinstance(spec, ArraySpec) and len(spec.shape) == 3 and spec.dtype == np.bool_
+
+
+def hidden_units(spec: ArraySpec | dict[str, ArraySpec]) -> int:
+    """Units of the fully connected layer after an encoder of this observation."""
+    return 512 if is_image(spec) else 128
 
 
 def make_encoder(
     spec: ArraySpec | dict[str, ArraySpec],
     *,
-    width: int | None = 512,
+    projected: bool = True,
     channels_last: bool = True,
     encoder: str = "nature",
     layer_norm: bool = False,
@@ -155,11 +185,21 @@ def make_encoder(
     impala_pool: int | None = None,
     spectral_norm: bool = False,
     hidden: Sequence[int] = (128, 128),
-) -> NatureCNN | ImpalaCNN | MLP:
-    """Pixels get a convolutional encoder, "nature" or "impala"; vectors the fully connected one of ``hidden``."""
+) -> NatureCNN | ImpalaCNN | BoardCNN | MLP:
+    """Pixels get a convolutional encoder, "nature" or "impala"; boards a small one, vectors the layers of ``hidden``.
+
+    ``projected=False`` leaves the last layer of a convolutional encoder out, for heads that bring their own.
+    """
+    if encoder == "impala" and not is_image(spec):
+        kind = "boards" if is_board(spec) else "vectors"
+        raise UsageError(f"agent.encoder=impala reads images, and these observations are {kind}; use nature")
+    width = hidden_units(spec) if projected else None
+    if is_board(spec):
+        assert isinstance(spec, ArraySpec)
+        if min(spec.shape[1:]) < 3:
+            raise UsageError(f"boards of {spec.shape[1]}×{spec.shape[2]} are too small for the encoder: at least 3×3")
+        return BoardCNN(spec, width, layer_norm=layer_norm)
     if not is_image(spec):
-        if encoder == "impala":
-            raise UsageError("agent.encoder=impala reads images, and these observations are vectors; use nature")
         return MLP(spec, hidden, layer_norm=layer_norm)
     assert isinstance(spec, ArraySpec)
     if min(spec.shape[1:]) < 36:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from retrograd.core.distributional import quantile_midpoints
 from retrograd.core.types import ArraySpec
-from retrograd.networks.encoders import Observation, is_image, make_encoder
+from retrograd.networks.encoders import Observation, hidden_units, make_encoder
 from retrograd.networks.heads import Categorical, CosineEmbedding, DuelingHead, LinearHead, Quantiles
 from retrograd.networks.layers import NoiseSource, NoisyLinear, perturb
 
@@ -124,6 +124,8 @@ def make_q_network(
 ) -> QNetwork:
     """``network`` is "nature" (one linear head, after 512 units) or "dueling" (two streams of 512 each).
 
+    Boards and vectors have 128 units in their place.
+
     ``implicit`` is (cosines, policy samples) of an implicit quantile network; ``noisy_sigma`` makes the layers after
     the trunk noisy; ``layer_norm`` normalizes in the head; ``encoder`` holds further arguments of ``make_encoder``.
     """
@@ -134,15 +136,14 @@ def make_q_network(
     if network == "nature" and noisy_sigma is None and implicit is None and not layer_norm:
         trunk = make_encoder(spec, **options)
         return QNetwork(trunk, LinearHead(trunk.width, num_actions, atoms), distribution)
+    hidden = hidden_units(spec)
     linear: Any = nn.Linear if noisy_sigma is None else partial(NoisyLinear, sigma=noisy_sigma)
     if network == "dueling":
-        trunk = make_encoder(spec, width=None, **options)
-        hidden = 512 if is_image(spec) else trunk.width
+        trunk = make_encoder(spec, projected=False, **options)
         head: nn.Module = DuelingHead(trunk.width, num_actions, atoms, hidden, linear=linear, layer_norm=layer_norm)
     else:
         # the encoder's last layer moves into the head, where it can be noisy and sees the fractions
-        trunk = make_encoder(spec, width=None, hidden=(128,), **options)
-        hidden = 512 if is_image(spec) else trunk.width
+        trunk = make_encoder(spec, projected=False, hidden=(128,), **options)
         head = LinearHead(trunk.width, num_actions, atoms, hidden=hidden, linear=linear, layer_norm=layer_norm)
     if implicit is None:
         return QNetwork(trunk, head, distribution, noise)
