@@ -28,7 +28,7 @@ overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 unexport PYTHON VENV RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train evaluate video watch doctor test test-nightly lint fmt types results check clean
+.PHONY: help install train evaluate video watch sweep doctor test test-nightly lint fmt types results check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -51,6 +51,9 @@ video: $(STAMP) ## record one episode: +checkpoint_path=... +output_video=play.m
 
 watch: $(STAMP) ## play in a window: +checkpoint_path=...
 	@$(RETROGRAD) watch $(overrides)
+
+sweep: $(STAMP) ## several runs: agent=dqn,ppo env=cartpole seed=0,1,2 +jobs=2 +search=random ...
+	@$(RETROGRAD) sweep $(overrides)
 
 doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)

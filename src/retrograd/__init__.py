@@ -32,6 +32,7 @@ _PUBLIC = {
     "ConfigManager": "config",
     "EnvironmentFactory": "envs.factory",
     "EpisodeBuffer": "replay",
+    "ExperimentRunner": "experiments.runner",
     "FrameStack": "envs.wrappers",
     "Logger": "tracking.logger",
     "MetricsTracker": "tracking.metrics",

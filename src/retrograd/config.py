@@ -74,6 +74,8 @@ class ConfigManager:
         parsed = [self._parse(text) for text in overrides]
         groups = set(self.groups())
         choices = [override for override in parsed if override.key_or_group in groups]
+        if any(choice.key_or_group == "ablation" for choice in choices):
+            raise UsageError("ablation is a series of runs, not one: use retrograd sweep ablation=…")
         settings = [override for override in parsed if override.key_or_group not in groups]
         content = self._read(config_file) if config_file else {}
         chosen_in_file = {key: str(value) for key, value in content.items() if key in groups and isinstance(value, str)}
@@ -91,8 +93,11 @@ class ConfigManager:
         return sorted({path.name for folder in folders for path in folder.iterdir() if path.is_dir()})
 
     def options(self, group: str) -> list[str]:
-        folders = [SHIPPED, *([self.folder] if self.folder else [])]
-        return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+        return sorted({path.stem for folder in self.folders(group) for path in folder.glob("*.yaml")})
+
+    def folders(self, group: str) -> list[Path]:
+        """Where a group's files are, the user's first."""
+        return [folder / group for folder in (self.folder, SHIPPED) if folder is not None]
 
     def _compose_groups(self, chosen: Mapping[str, str]) -> DictConfig:
         overrides = []

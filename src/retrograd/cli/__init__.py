@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import doctor, play, train
+from retrograd.cli import doctor, play, sweep, train
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -18,11 +18,12 @@ EXAMPLES = """examples:
   retrograd train agent=modern preset=modern replay=prioritized env_protocol=modern_v5_sticky   (track B)
   retrograd evaluate outputs/my_run
   retrograd video outputs/my_run --output game.mp4
+  retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
   retrograd doctor
 
 every command has its own --help with more examples"""
 
-COMMANDS = (train, play, doctor)  # in the order of the help; each loads what it needs when it runs
+COMMANDS = (train, play, sweep, doctor)  # in the order of the help; each loads what it needs when it runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

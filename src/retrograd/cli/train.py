@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="a YAML file with keys, read before the overrides")
     parser.add_argument(
-        "--show-config", action="store_true", help="print the resolved config and the protocol, and stop"
+        "--show-config", action="store_true", help="print the resolved config, the protocol and the memory, and stop"
     )
     parser.set_defaults(run=_train)
 
@@ -37,11 +37,11 @@ def _train(options: argparse.Namespace) -> int:
     config = ConfigManager().compose(options.overrides, options.config)
     for note in config.notes:
         print(f"retrograd: {note}", file=sys.stderr)
-    from retrograd.build import build_trainer, check_memory, describe_protocol, run_folder
+    from retrograd.build import build_trainer, check_memory, describe_protocol, memory_needed, run_folder
 
     if options.show_config:
         print(config.to_yaml(), end="")
-        print(f"# protocol: {describe_protocol(config)}")
+        print(f"# protocol: {describe_protocol(config)}\n# memory: {memory_needed(config)} bytes")
         return 0
     run_folder(config)  # refused before torch is loaded, if it is taken
     check_memory(config)

@@ -1,0 +1,133 @@
+"""Runs as processes of their own: started with a share of the cores, never left behind, ended politely or at once."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from retrograd.core.errors import UsageError
+
+MARK = "RETROGRAD_SWEEP"  # in every child's environment: how a later sweep knows what an earlier one left
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+GRACE_SECONDS = 60.0
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Child:
+    """A running process in a session of its own, so that it can be ended with all it started."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    asked_to_stop_at: float | None = field(default=None)
+
+    def poll(self) -> int | None:
+        """The exit code once it has ended; one that was asked and does not stop is killed."""
+        code = self.process.poll()
+        overdue = self.asked_to_stop_at is not None and time.monotonic() - self.asked_to_stop_at > GRACE_SECONDS
+        if code is None and overdue:
+            self.kill()
+        return code
+
+    def ask_to_stop(self) -> None:
+        """Let it save a checkpoint and end."""
+        if self.asked_to_stop_at is None:
+            self.asked_to_stop_at = time.monotonic()
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def start_child(command: Sequence[str], *, threads: int, log: Path, folder: Path) -> Child:
+    """Start a command that dies with us; what it prints goes to ``log``, behind what is there."""
+    environment = {**os.environ, MARK: str(folder.resolve()), **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(),
+        )
+    return Child(process, log)
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """On Linux the kernel ends a child whose parent was killed; elsewhere ``end_leftovers`` does, later."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed before the kernel was told
+            os._exit(137)
+
+    return prepare
+
+
+def end_leftovers(folder: Path) -> int:
+    """Kill what an earlier, killed sweep of this folder left running; only for the holder of its lock."""
+    mark, count = str(folder.resolve()), 0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                process.kill()
+                process.wait(GRACE_SECONDS)
+                count += 1
+    return count
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """One sweep at a time in a folder; the lock of a killed one frees itself."""
+    with (folder / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise UsageError(f"{folder} is in use by {file.read().strip() or 'another process'}") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
+        yield
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[signal.Signals]]:
+    """While active, Ctrl-C and SIGTERM are noted here instead of ending the process; the second one raises."""
+    received: list[signal.Signals] = []
+
+    def note(number: int, frame: object) -> None:
+        received.append(signal.Signals(number))
+        if len(received) > 1:
+            raise KeyboardInterrupt
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are its business
+        before = {}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,355 @@
+"""A sweep killed, resumed, failing, searching and pruning: no run lost, none run twice.
+
+The runs are a stand-in process that keeps a diary of its starts: what is tested is the runner, not the learning.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from retrograd import ExperimentRunner, cli
+from retrograd.core.errors import UsageError
+from retrograd.experiments.budget import Inspection
+from retrograd.experiments.definition import Definition
+from retrograd.experiments.ledger import Ledger, State
+
+FRAMES = 1000
+
+STAND_IN = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+words = dict(word.split("=", 1) for word in sys.argv[2:])
+folder = Path(words["output_dir"].strip("'")) / words["run_name"]
+assert not folder.exists(), "started into another run's folder"
+folder.mkdir(parents=True)
+diary = folder.parent.parent / "diary.txt"
+with diary.open("a") as file:
+    file.write(f"start {folder.name} {os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n")
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+level = float(words.get("x", 1)) - float(words.get("y", 0))
+if words.get("fail") == "true":
+    print("retrograd: it cannot be done", file=sys.stderr)
+    sys.exit(5)
+rows = ["step,env_frames,episode_number,episode_return,episode_length"]
+for part in range(1, 11):
+    rows.append(f"{part * 100},{part * 100},{part},{level * part},7")
+    (folder / "train_log.csv").write_text("\\n".join(rows) + "\\n")
+    time.sleep(float(words.get("seconds", 0)) / 10)
+    if stopped:
+        sys.exit(143)
+summary = {"step": 1000, "env_frames": 1000, "wall_seconds": 2.0, "final": {"mean_return": level * 10}}
+(folder / "summary.json").write_text(json.dumps(summary))
+with diary.open("a") as file:
+    file.write(f"end {folder.name}\\n")
+"""
+
+DRIVER = """
+import sys
+sys.path.insert(0, {here!r})
+from test_sweep import make_runner
+make_runner(sys.argv[1], sys.argv[2]).run_hyperparameter_sweep(sys.argv[3:])
+"""
+
+
+def inspect(overrides) -> Inspection:
+    words = dict(word.split("=", 1) for word in overrides)
+    if words.get("x") == "bad":
+        raise UsageError("x=bad must be a number")
+    config = {
+        "training": {"total_env_frames": FRAMES},
+        "agent": {},
+        "hardware": {"torch_threads": None, "env_threads": None},
+        "x": float(words.get("x", 1)),
+    }
+    return Inspection(config, int(words.get("memory", 1)))
+
+
+def make_runner(folder, script, **options) -> ExperimentRunner:
+    options = {"cores": 2, "memory_bytes": 10, "poll_seconds": 0.02, "quiet": True, **options}
+    return ExperimentRunner(folder, command=[sys.executable, "-S", str(script)], inspect=inspect, **options)
+
+
+@pytest.fixture
+def script(tmp_path) -> Path:
+    path = tmp_path / "stand_in.py"
+    path.write_text(STAND_IN)
+    return path
+
+
+def diary(folder: Path) -> list[list[str]]:
+    path = folder / "diary.txt"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_for(condition, seconds=20.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def starts(folder: Path) -> Counter:
+    return Counter(name for word, name, *_ in diary(folder) if word == "start")
+
+
+def ends(folder: Path) -> Counter:
+    return Counter(name for word, name, *_ in diary(folder) if word == "end")
+
+
+def test_one_run_several_seeds_and_a_grid(tmp_path, script):
+    """REQ EXP-1"""
+    row = make_runner(tmp_path / "one", script).run_single_experiment(["x=3"])
+    assert (row["state"], row["final_score"], row["step"], row["steps_per_second"]) == ("finished", 30.0, 1000, 500.0)
+    rows = make_runner(tmp_path / "seeds", script).run_multiple_runs(["x=2"], seeds=[4, 7])
+    assert [(row["seed"], row["final_score"]) for row in rows] == [("4", 20.0), ("7", 20.0)]
+    runner = make_runner(tmp_path / "grid", script)
+    outcome = runner.run_hyperparameter_sweep(["x=1,2", "y=0,1"])
+    assert [(row["x"], row["y"], row["final_score"]) for row in outcome.rows] == [
+        ("1", "0", 10.0),
+        ("1", "1", 0.0),
+        ("2", "0", 20.0),
+        ("2", "1", 10.0),
+    ]
+    assert outcome.rows[0]["auc"] == pytest.approx(5.5)  # of a line from 1 to 10
+
+
+def test_a_killed_sweep_takes_its_runs_with_it_and_goes_on_where_it_was(tmp_path, script):
+    folder = tmp_path / "sweep"
+    words = ["x=1,2,3,4", "seconds=0.6"]
+    driver = [sys.executable, "-c", DRIVER.format(here=str(Path(__file__).parent)), str(folder), str(script), *words]
+    sweep = subprocess.Popen(driver)
+    wait_for(lambda: sum(ends(folder).values()) >= 1 and sum(starts(folder).values()) >= 3)
+    sweep.send_signal(signal.SIGKILL)
+    sweep.wait()
+    pids = [int(entry[2]) for entry in diary(folder) if entry[0] == "start"]
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    ended_before = ends(folder)
+    assert 0 < len(ended_before) < 4
+    outcome = make_runner(folder, script).run_hyperparameter_sweep(words)
+    assert outcome.counts == {"finished": 4}
+    assert ends(folder) == Counter({f"00{number}_{number + 1}": 1 for number in range(4)})
+    assert all(starts(folder)[name] == 1 for name in ended_before)
+    before = diary(folder)
+    assert make_runner(folder, script).run_hyperparameter_sweep(words).rows == outcome.rows
+    assert diary(folder) == before  # there was nothing left to do
+
+
+def test_a_run_that_ended_as_the_sweep_was_killed_is_not_run_again(tmp_path, script):
+    make_runner(tmp_path / "s", script).run_hyperparameter_sweep(["x=1,2"])
+    Ledger(tmp_path / "s").change("000_1", State.RUNNING)  # as if the end had not been noted
+    outcome = make_runner(tmp_path / "s", script).run_hyperparameter_sweep(["x=1,2"])
+    assert outcome.counts == {"finished": 2}
+    assert starts(tmp_path / "s") == Counter({"000_1": 1, "001_2": 1})
+
+
+def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(tmp_path, script):
+    runner = make_runner(tmp_path / "s", script)
+    outcome = runner.run_hyperparameter_sweep(["fail=true,false"])
+    assert outcome.counts == {"failed": 1, "finished": 1}
+    assert [(row["exit_code"], row["reason"]) for row in outcome.failed] == [(5, "it cannot be done")]
+    assert "it cannot be done" in (tmp_path / "s" / "report.html").read_text() if runner.save_results() else False
+    make_runner(tmp_path / "s", script).run_hyperparameter_sweep(["fail=true,false"])
+    assert starts(tmp_path / "s") == Counter({"000_true": 2, "001_false": 1})
+
+
+def test_a_polite_stop_lets_runs_save_and_the_sweep_go_on(tmp_path, script):
+    folder = tmp_path / "s"
+    runner = make_runner(folder, script)
+
+    class StopOnceRunning:
+        def say(self, text):
+            pass
+
+        def show(self, states, total, running):
+            if len(starts(folder)) == 2 and not self.sent:
+                self.sent = True
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def close(self, seconds):
+            pass
+
+        sent = False
+
+    runner = make_runner(folder, script, progress=StopOnceRunning())
+    outcome = runner.run_hyperparameter_sweep(["x=1,2,3", "seconds=1"])
+    assert (outcome.stopped, outcome.counts) == (signal.SIGTERM, {"stopped": 2, "planned": 1})
+    assert make_runner(folder, script).run_hyperparameter_sweep(["x=1,2,3", "seconds=1"]).counts == {"finished": 3}
+
+
+def test_runs_keep_to_cores_and_memory(tmp_path, script):
+    runner = make_runner(tmp_path / "s", script, cores=4, jobs=2)
+    runner.run_hyperparameter_sweep(["x=1,2,3", "memory=6", "seconds=0.1"])
+    entries = diary(tmp_path / "s")
+    assert [word for word, *_ in entries] == ["start", "end"] * 3  # two would need 12 of 10
+    assert {entry[3] for entry in entries if entry[0] == "start"} == {"2"}
+    with pytest.raises(UsageError, match="the sweep may use"):
+        make_runner(tmp_path / "t", script).run_hyperparameter_sweep(["x=1", "memory=11"])
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_folder_belongs_to_one_sweep_at_a_time_and_to_one_definition(tmp_path, script):
+    from retrograd.experiments.processes import folder_lock
+
+    make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1"])
+    with pytest.raises(UsageError, match="holds another sweep"):
+        make_runner(tmp_path, script).run_hyperparameter_sweep(["x=2"])
+    with folder_lock(tmp_path), pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
+        make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1"])
+
+
+def test_a_mistake_in_one_run_is_found_before_any_starts(tmp_path, script):
+    with pytest.raises(UsageError, match="run 001_bad: x=bad must be a number"):
+        make_runner(tmp_path / "s", script).run_hyperparameter_sweep(["x=1,bad"])
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("search", ["random", "bayes"])
+def test_a_search_takes_more_trials_and_leaves_the_old_ones_alone(tmp_path, script, search):
+    pytest.importorskip("optuna")
+    words = ["x=uniform(0.5,4)", "seed=0,1"]
+    folder = tmp_path / "s"
+    few = make_runner(folder, script).run_hyperparameter_sweep(words, search=search, trials=2)
+    assert few.counts == {"finished": 4}
+    assert few.rows[0]["x"] == "1.0"  # the config's own value comes first
+    outcome = make_runner(folder, script).run_hyperparameter_sweep(words, search=search, trials=4)
+    assert outcome.counts == {"finished": 8}
+    assert len({row["x"] for row in outcome.rows}) == 4  # no setting is drawn twice
+    assert set(starts(folder).values()) == {1}
+    assert (folder / "study.db").exists()
+
+
+def test_a_trial_under_way_at_a_kill_is_gone_on_with(tmp_path, script):
+    optuna = pytest.importorskip("optuna")
+    words = ["x=uniform(0.5,4)", "seconds=0.5"]
+    folder = tmp_path / "s"
+    options = {"search": "random", "trials": 3}
+    code = DRIVER.format(here=str(Path(__file__).parent)).replace("sys.argv[3:])", f"sys.argv[3:], **{options})")
+    sweep = subprocess.Popen([sys.executable, "-c", code, str(folder), str(script), *words])
+    wait_for(lambda: len(starts(folder)) == 2)
+    sweep.send_signal(signal.SIGKILL)
+    sweep.wait()
+    outcome = make_runner(folder, script).run_hyperparameter_sweep(words, **options)
+    assert outcome.counts == {"finished": 3}
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/study.db")
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3
+    assert [trial.value for trial in study.trials] == [row["final_score"] for row in outcome.rows]
+
+
+def test_trials_behind_the_median_are_pruned(tmp_path, script, monkeypatch):
+    pytest.importorskip("optuna")
+    from retrograd.experiments import runner as runners
+
+    monkeypatch.setattr(runners, "PRUNE_SECONDS", 0.05)
+    runner = make_runner(tmp_path / "s", script, cores=1)
+    definition = Definition(("x=uniform(-9,4)", "seconds=0.4"), search="random", trials=9, prune=True, search_seed=1)
+    outcome = runner.run_hyperparameter_sweep(definition)
+    pruned = [float(row["x"]) for row in outcome.rows if row["state"] == "pruned"]
+    kept = [float(row["x"]) for row in outcome.rows if row["state"] == "finished"]
+    assert pruned
+    assert len(kept) >= 5  # before that nothing is compared
+    assert max(pruned) < sorted(kept)[-2]
+    assert all(row["final_score"] is None for row in outcome.rows if row["state"] == "pruned")
+
+
+def test_the_table_is_the_same_in_both_forms_and_the_report_needs_no_network(tmp_path, script):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    runner = make_runner(tmp_path, script)
+    outcome = runner.run_hyperparameter_sweep(["x=1,2", "seed=0,1,2"])
+    names = {path.relative_to(tmp_path).as_posix() for path in runner.save_results()}
+    assert names >= {"results.csv", "results.parquet", "report.html", "plots/learning_curves.png", "plots/scores.svg"}
+    table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    assert table == outcome.rows
+    with (tmp_path / "results.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["final_score"] for line in lines] == [str(row["final_score"]) for row in outcome.rows]
+    report = (tmp_path / "report.html").read_text()
+    assert "Best is <b>2</b> with 20" in report
+    assert report.count("data:image/svg+xml;base64,") == 2
+    assert 'src="http' not in report
+    assert "<link" not in report
+    assert "<script" not in report
+
+
+def test_an_ablation_draws_its_figure(tmp_path, script):
+    from retrograd.experiments.ablation import parse_ablation
+    from retrograd.experiments.ablation_plots import measure_effects
+    from retrograd.experiments.groups import group_rows
+
+    ablation = {
+        "title": "parts",
+        "variants": {
+            "full": {"overrides": ["x=3"]},
+            "no_a": {"overrides": ["x=2"], "against": "full", "removes": "a", "panel": "minus"},
+            "with_b": {"overrides": ["x=5"], "against": "no_a", "adds": "b", "panel": "plus"},
+        },
+    }
+    runner = make_runner(tmp_path, script)
+    outcome = runner.run_hyperparameter_sweep(["seed=0,1,2"], ablation=ablation)
+    names = {path.name for path in runner.save_results()}
+    assert names >= {"ablation.png", "ablation.svg"}
+    effects = measure_effects(parse_ablation(ablation, "a"), group_rows(outcome.rows, "final"))
+    assert [(effect.variant.name, effect.value, effect.low) for effect in effects] == [
+        ("no_a", 10.0, 10.0),  # what taking the part out costs
+        ("with_b", 30.0, 30.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to run"),
+        (["agent=dqn,pppo"], "'ppo'"),
+        (["agent=dqn", "preset.lr=log(1e-5,1e-2)", "--search", "grid"], "a grid cannot run through"),
+        (["ablation=rainbwo"], "'rainbow'"),
+        (["agent=dqn", "--jobs", "900"], "starve each other"),
+        (["agent=dqn", "--memory", "lots"], "such as 8GB"),
+        (["agent=dqn", "+trils=3"], "'trials'"),
+        (["--resume", "nowhere"], "is no sweep"),
+        (["agent=dqn", "replay.capacity=900000000"], "the sweep may use"),
+        (["agent=ppo", "agent.gamma=uniform(0.9,1.1)"], "from 0 to 1"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_prints_the_runs_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", "agent=dqn,ppo", "env=cartpole", "seed=0,1", "+name=x", "--dry-run"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [run["run"] for run in plan["runs"]] == ["000_dqn_seed0", "001_dqn_seed1", "002_ppo_seed0", "003_ppo_seed1"]
+    assert plan["sweep"] == "outputs/sweeps/x"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_shipped_ablation_makes_runs(capsys):
+    """Found by glob: each variant of each series is a config that can be run."""
+    from retrograd.config import ConfigManager
+
+    names = ConfigManager(None).options("ablation")
+    assert {"rainbow", "four_steps"} <= set(names)
+    for name in names:
+        assert cli.main(["sweep", f"ablation={name}", "env=pong", "replay.capacity=60000", "--dry-run"]) == 0
+        runs = json.loads(capsys.readouterr().out)["runs"]
+        assert len({tuple(run["overrides"]) for run in runs}) == len(runs) >= 4
+
+
+def test_an_ablation_is_no_single_run(capsys):
+    assert cli.main(["train", "ablation=rainbow"]) == 2
+    assert "retrograd sweep ablation" in capsys.readouterr().err
