@@ -86,8 +86,10 @@ def _video() -> str:
 
 
 def _tree() -> str:
-    if importlib.util.find_spec("retrograd.replay._sumtree") is None:
-        return "not compiled: prioritized replay uses numpy, slower with the same results"
+    from retrograd.replay.gather import KERNELS
+
+    if KERNELS is None:
+        return "not compiled: the replay uses numpy, slower with the same results"
     return "compiled"
 
 

@@ -362,6 +362,7 @@ def overwrite_final_observation(patch: pytest.MonkeyPatch) -> None:
 
 def let_stacks_cross_games(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ring, "first_of_stack", lambda self, row, position: position - (self.stack - 1))
+    patch.setattr("retrograd.replay.n_step.KERNELS", None)  # the C side does not ask the ring
 
 
 def bootstrap_through_terminals(patch: pytest.MonkeyPatch) -> None:

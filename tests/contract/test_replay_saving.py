@@ -117,7 +117,7 @@ def test_save_kill_load_in_a_new_process(storage: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("storage", STORAGES)
 def test_without_the_extension_everything_is_the_same(storage: str) -> None:
     hidden = (
-        "import runpy, sys; sys.modules['retrograd.replay._sumtree'] = None; sys.argv[0] = sys.argv[1]; del sys.argv[1]"
+        "import runpy, sys; sys.modules['retrograd.replay._kernels'] = None; sys.argv[0] = sys.argv[1]; del sys.argv[1]"
     )
     run = f"{hidden}; runpy.run_path(sys.argv[0], run_name='__main__')"
     command = [sys.executable, "-c", run, __file__, "fallback", storage, "unused"]

@@ -26,7 +26,7 @@ class Sampler(Protocol):
     def insert(self, slot: Array) -> None: ...
     def remove(self, slot: Array) -> None: ...
     def draw(
-        self, starts: Starts, used: Array, count: int, *, step: int, rng: np.random.Generator
+        self, starts: Starts, written: Array, count: int, *, step: int, rng: np.random.Generator
     ) -> tuple[Array, Array]: ...
     def update(self, slot: Array, priority: Array) -> None: ...
     def num_bytes(self) -> int: ...
@@ -62,7 +62,7 @@ class Replay(Generic[Batch]):
         reader.attach(storage)
         sampler.attach(storage.num_slots)
         self._stage = Staging(device)
-        self._last_ages = np.zeros(1, np.int64)
+        self._last_index: Array = np.zeros(0, np.int64)  # of the newest batch
 
     def add(self, step: Step) -> None:
         """Remember one step of every row; a one-step transition can be sampled at once."""
@@ -82,24 +82,20 @@ class Replay(Generic[Batch]):
         if self.starts.count == 0:
             raise UsageError("the replay holds no complete transition yet: add steps before sampling")
         ring = self.storage
-        used = np.minimum(ring.written, ring.slots_per_row)
-        slot, weight = self.sampler.draw(self.starts, used, batch_size, step=step, rng=self.rng)
+        slot, weight = self.sampler.draw(self.starts, ring.written, batch_size, step=step, rng=self.rng)
         row, position = ring.locate(slot)
-        self._last_ages = ring.head[row] - position
-        return self.reader.read(ring, row, position, weight, position * ring.num_envs + row, self._stage)
+        self._last_index = position * ring.num_envs + row
+        return self.reader.read(ring, row, position, weight, self._last_index, self._stage)
 
     def update(self, index: Array, priority: Tensor) -> None:
         """New priorities of sampled transitions; those overwritten since are ignored."""
-        values = np.abs(priority.detach().cpu().numpy().astype(np.float64))
+        values = np.abs(priority.numpy(force=True), dtype=np.float64)
         if values.shape != index.shape:
             raise UsageError(f"priority has the shape {values.shape}: must be that of index, {index.shape}")
-        if not np.isfinite(values).all():
+        if not np.maximum.reduce(values, initial=0.0) < np.inf:  # also when one is not a number
             raise FailureGate(f"a replay priority is not finite: {values[~np.isfinite(values)][0]}")
-        ring = self.storage
-        row, position = index % ring.num_envs, index // ring.num_envs
-        slot = ring.slot(row, position)
-        current = self.starts.valid[slot] & (position >= ring.oldest()[row])
-        self.sampler.update(slot[current], values[current])
+        slot, place = self.starts.current(self.storage, index)
+        self.sampler.update(slot, values if len(place) == len(values) else values[place])
 
     def __len__(self) -> int:
         """Transitions that can be sampled now."""
@@ -108,9 +104,10 @@ class Replay(Generic[Batch]):
     def diagnostics(self) -> dict[str, float]:
         """Figures for the log: fill, age of the last batch, priorities, effective sample size, bytes."""
         ring = self.storage
+        ages = ring.head[self._last_index % ring.num_envs] - self._last_index // ring.num_envs
         figures = {
             "fill": len(self) / ring.capacity,
-            "age_steps": float(self._last_ages.mean()),
+            "age_steps": float(ages.mean()) if len(ages) else 0.0,
             "bytes": float(
                 ring.frame_bytes() + ring.field_bytes() + self.starts.valid.nbytes + self.sampler.num_bytes()
             ),

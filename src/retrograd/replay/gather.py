@@ -9,13 +9,16 @@ import numpy as np
 
 from retrograd.core.types import Array
 
+BUILT_FOR = 2  # a build left over from another version of the sources is not used
+
 
 def load_kernels() -> ModuleType | None:
     """The C extension, or None where no compiler was at hand when the package was installed."""
     try:
-        return importlib.import_module("retrograd.replay._sumtree")
+        kernels = importlib.import_module("retrograd.replay._kernels")
     except ImportError:
         return None
+    return kernels if kernels.VERSION == BUILT_FOR else None
 
 
 KERNELS = load_kernels()

@@ -12,6 +12,7 @@ import numpy as np
 
 from retrograd.core.errors import UsageError
 from retrograd.core.types import Array, Transitions
+from retrograd.replay.gather import KERNELS
 from retrograd.replay.ring import CUT, ONLY, TERMINATED, Change, Ring
 from retrograd.replay.staging import Staging
 
@@ -53,6 +54,15 @@ class NStep:
 
     def measure(self, ring: Ring, row: Array, position: Array) -> tuple[Array, Array, Array]:
         """Return, discount and length of the windows, each [B]."""
+        if KERNELS is None:
+            return self.measure_numpy(ring, row, position)
+        reward, discount = np.empty(len(row), np.float32), np.empty(len(row), np.float32)
+        length = np.empty(len(row), np.int64)
+        KERNELS.windows(ring.flags, ring.reward, self._powers, row, position, ring.slots_per_row, CUT, TERMINATED,
+                        reward, discount, length)  # fmt: skip
+        return reward, discount, length
+
+    def measure_numpy(self, ring: Ring, row: Array, position: Array) -> tuple[Array, Array, Array]:
         if self.n_steps == 1:
             slot = ring.slot(row, position)
             discount = np.where(ring.flags[slot] & TERMINATED, np.float32(0), self._discounts[1])
@@ -65,14 +75,20 @@ class NStep:
         rewards = np.where(self._ahead < length, ring.reward[slot], 0.0) * self._powers[:-1, None]
         last = flags[length - 1, np.arange(len(length))]
         discount = np.where(last & TERMINATED, np.float32(0), self._discounts[length])
-        return np.add.reduce(rewards, axis=0).astype(np.float32), discount, length
+        return np.add.reduce(rewards, axis=0, initial=0.0).astype(np.float32), discount, length
 
     def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Transitions:
         """The transitions that start at the given steps."""
         reward, discount, length = self.measure(ring, row, position)
-        obs, next_obs = self._observations(ring, row, position, length, stage)
-        single = ring.obs_specs.keys() == {ONLY}
-        action = ring.action[ring.slot(row, position)]
+        slot, shift = pair_slots(ring, row, position, length)
+        obs, next_obs = {}, {}
+        stack = ring.stack
+        for key, frames in stage.frames(ring, slot).items():
+            first, second = stage.parts(frames, slice(0, stack), slice(shift or stack, None))
+            stacked = ring.spec.frame_stack is not None
+            obs[key], next_obs[key] = (first, second) if stacked else (first[:, 0], second[:, 0])
+        single = ONLY in obs
+        action = ring.action[slot[:, stack - 1]]
         return Transitions(
             obs=obs[ONLY] if single else obs,
             action=stage.tensor(action.astype(np.int64) if action.dtype.kind in "iu" else action),
@@ -83,29 +99,6 @@ class NStep:
             index=index,
         )
 
-    def _observations(
-        self, ring: Ring, row: Array, position: Array, length: Array, stage: Staging
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        first = ring.first_of_stack(row, position)
-        shift = int(length[0])
-        if ring.stack > shift and (length == shift).all():
-            # one run of frames holds the stack and its successor's
-            slot = stack_slots(ring, row, position, first, ring.stack + shift)
-            frames = stage.gather(ring, slot)
-            return (
-                {key: tensor[:, : ring.stack] for key, tensor in frames.items()},
-                {key: tensor[:, shift:] for key, tensor in frames.items()},
-            )
-        after = position + length
-        slot = stack_slots(ring, row, position, first, ring.stack)
-        next_slot = stack_slots(ring, row, after, ring.first_of_stack(row, after), ring.stack)
-        frames = stage.gather(ring, np.concatenate([slot, next_slot], axis=1))
-        obs = {key: tensor[:, : ring.stack] for key, tensor in frames.items()}
-        next_obs = {key: tensor[:, ring.stack :] for key, tensor in frames.items()}
-        if ring.spec.frame_stack is None:
-            return {key: t[:, 0] for key, t in obs.items()}, {key: t[:, 0] for key, t in next_obs.items()}
-        return obs, next_obs
-
     def state_dict(self) -> dict[str, Any]:
         return {"waiting": self._waiting.copy(), "n_steps": self.n_steps}
 
@@ -113,6 +106,30 @@ class NStep:
         if state["n_steps"] != self.n_steps:
             raise UsageError(f"the saved replay has n_steps {state['n_steps']}: this one has {self.n_steps}")
         self._waiting[:] = state["waiting"]
+
+
+def pair_slots(ring: Ring, row: Array, position: Array, length: Array) -> tuple[Array, int]:
+    """The slots of every step's stack and of the stack ``length`` steps on, -1 before a game's first frame.
+
+    Where all lengths are alike and the two overlap, one run of frames holds both, [B, C + shift]: the second begins at
+    ``shift``. Otherwise they lie behind one another, [B, 2 * C], and the shift is 0.
+    """
+    if KERNELS is None:
+        return pair_slots_numpy(ring, row, position, length)
+    space = np.empty(len(row) * 2 * ring.stack, np.int64)
+    shift: int = KERNELS.stacks(ring.since, row, position, length, ring.slots_per_row, ring.stack, space)
+    frames = ring.stack + (shift or ring.stack)
+    return space[: len(row) * frames].reshape(len(row), frames), shift
+
+
+def pair_slots_numpy(ring: Ring, row: Array, position: Array, length: Array) -> tuple[Array, int]:
+    first, shift = ring.first_of_stack(row, position), int(length[0])
+    if ring.stack > shift and (length == shift).all():
+        return stack_slots(ring, row, position, first, ring.stack + shift), shift
+    after = position + length
+    slot = stack_slots(ring, row, position, first, ring.stack)
+    next_slot = stack_slots(ring, row, after, ring.first_of_stack(row, after), ring.stack)
+    return np.concatenate([slot, next_slot], axis=1), 0
 
 
 def stack_slots(ring: Ring, row: Array, position: Array, first: Array, frames: int) -> Array:

@@ -56,18 +56,17 @@ class Prioritized:
         self.tree.set(slot, np.zeros(len(slot)))
 
     def draw(
-        self, starts: Starts, used: Array, count: int, *, step: int, rng: np.random.Generator
+        self, starts: Starts, written: Array, count: int, *, step: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        total = self.tree.total
-        slot = self.tree.find((np.arange(count) + rng.random(count)) * (total / count))
-        weight = (starts.count / total * self.tree[slot]) ** -self.beta(step)
-        return slot, (weight / weight.max()).astype(np.float32)
+        slot, raised = self.tree.draw(rng.random(count))
+        weight = (starts.count / self.tree.total * raised) ** -self.beta(step)
+        return slot, (weight / np.maximum.reduce(weight)).astype(np.float32)
 
     def update(self, slot: Array, priority: Array) -> None:
         if len(slot) == 0:
             return
         raised = priority + self.priority_eps
-        self.largest = max(self.largest, float(raised.max()))
+        self.largest = max(self.largest, float(np.maximum.reduce(raised)))
         self.tree.set(slot, raised**self.alpha)
 
     def num_bytes(self) -> int:

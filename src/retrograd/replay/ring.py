@@ -19,6 +19,7 @@ import numpy as np
 
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.types import Array, ArraySpec, DiscreteActions, EnvSpec, Obs, Step
+from retrograd.replay.gather import KERNELS
 from retrograd.replay.memory import slots_per_row
 
 STEP, TERMINATED, TRUNCATED, RESET = 1, 2, 4, 8  # a slot without STEP holds only an observation
@@ -124,6 +125,13 @@ class Ring(ABC):
 
     def locate(self, slot: Array) -> tuple[Array, Array]:
         """Row and absolute position of what the slots hold now."""
+        if KERNELS is None:
+            return self.locate_numpy(slot)
+        row, position = np.empty(slot.shape, np.int64), np.empty(slot.shape, np.int64)
+        KERNELS.locate(np.ascontiguousarray(slot, np.int64), self.written, self.slots_per_row, row, position)
+        return row, position
+
+    def locate_numpy(self, slot: Array) -> tuple[Array, Array]:
         row = slot // self.slots_per_row
         newest = self.written[row] - 1
         return row, newest - (newest - slot) % self.slots_per_row  # a row's base is a multiple of the length

@@ -63,10 +63,21 @@ class Staging:
         # blocking: the buffer may be handed out again as soon as this returns
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
+    def parts(self, array: Array, *where: slice) -> list[Tensor]:
+        """Parts of the second axis as tensors on the device, for one copy of the whole."""
+        if self.device.type == "cpu":
+            return [self._torch.from_numpy(array[:, part]) for part in where]
+        whole = self.tensor(array)
+        return [whole[:, part] for part in where]
+
     def gather(self, ring: Ring, slot: Array) -> dict[str, Tensor]:
         """The frames of ``slot`` [...] as tensors [..., *frame]."""
+        return {key: self.tensor(array) for key, array in self.frames(ring, slot).items()}
+
+    def frames(self, ring: Ring, slot: Array) -> dict[str, Array]:
+        """The frames of ``slot`` [...] in host buffers [..., *frame]."""
         out = {
             key: self.buffer((*slot.shape, *ring.frame_shape(key)), spec.dtype) for key, spec in ring.obs_specs.items()
         }
         ring.gather(slot, out)
-        return {key: self.tensor(array) for key, array in out.items()}
+        return out

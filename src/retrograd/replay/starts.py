@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.types import Array
+from retrograd.replay.gather import KERNELS
 from retrograd.replay.ring import Change, Ring
 
 
@@ -34,6 +35,21 @@ class Starts:
         self.valid[slot] = False
         self.count -= len(slot)
         return slot
+
+    def current(self, ring: Ring, index: Array) -> tuple[Array, Array]:
+        """Of sampled steps those that can still be sampled: their slots, and their places in ``index``."""
+        if KERNELS is None:
+            return self.current_numpy(ring, index)
+        slot, place = np.empty(len(index), np.int64), np.empty(len(index), np.int64)
+        index = np.ascontiguousarray(index, np.int64)
+        count = KERNELS.current(index, self.valid, ring.written, ring.block_slots, ring.slots_per_row, slot, place)
+        return slot[:count], place[:count]
+
+    def current_numpy(self, ring: Ring, index: Array) -> tuple[Array, Array]:
+        row, position = index % ring.num_envs, index // ring.num_envs
+        slot = ring.slot(row, position)
+        place = np.flatnonzero(self.valid[slot] & (position >= ring.oldest()[row]))
+        return slot[place], place
 
     def state_dict(self) -> dict[str, Any]:
         return {"valid": self.valid.copy()}

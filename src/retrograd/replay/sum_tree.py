@@ -71,6 +71,16 @@ class SumTree:
             found = 2 * found + go_right
         return found - self.leaves
 
+    def draw(self, uniform: Array) -> tuple[Array, Array]:
+        """One leaf from each of as many equal parts of the mass as there are numbers in [0, 1), and the leaves' values.
+        The numbers are used up."""
+        if self._kernels is not None:
+            leaf = np.empty(uniform.shape, np.int64)
+            self._kernels.draw(self.nodes, uniform, leaf)
+            return leaf, uniform
+        leaf = self.find((np.arange(len(uniform)) + uniform) * (self.total / len(uniform)))
+        return leaf, self[leaf]
+
     def values(self) -> Array:
         """[capacity] all leaves."""
         leaves: Array = self.nodes[self.leaves : self.leaves + self.capacity]

@@ -23,12 +23,12 @@ class Uniform:
         """Lost starts leave nothing behind."""
 
     def draw(
-        self, starts: Starts, used: Array, count: int, *, step: int, rng: np.random.Generator
+        self, starts: Starts, written: Array, count: int, *, step: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """``count`` slots and their weights. ``used`` [N] bounds the slots a row has filled so far."""
-        length = len(starts.valid) // len(used)
-        filled = int(used.max())
-        candidates = filled * len(used)
+        """``count`` slots and their weights. ``written`` [N]: observations every row has stored so far."""
+        length = len(starts.valid) // len(written)
+        filled = min(int(written.max()), length)
+        candidates = filled * len(written)
         found: list[Array] = []
         missing = count
         while missing:

@@ -1,128 +1,16 @@
-/* The inner loops of the replay: a sum tree in batches, copying frames by slot, and coding frames by their differences.
- * Every function has an equal in numpy beside its caller; the tests hold the two together, bit for bit. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+/* Frames: copying them by slot, and coding short runs of them by what differs. */
+#include "_kernels.h"
 
-typedef struct {
-    Py_buffer view;
-    int held;
-} Held;
-
-static int hold(PyObject *object, Held *held, int writable, Py_ssize_t itemsize, const char *name) {
-    int flags = writable ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-    held->held = PyObject_GetBuffer(object, &held->view, flags) == 0;
-    if (!held->held) return 0;
-    if (itemsize && held->view.itemsize != itemsize) {
-        PyErr_Format(PyExc_ValueError, "%s has items of %zd bytes, not %zd", name, held->view.itemsize, itemsize);
-        return 0;
-    }
-    return 1;
-}
-
-static void release(Held *held, int count) {
-    for (int i = 0; i < count; i++)
-        if (held[i].held) PyBuffer_Release(&held[i].view);
-}
-
-static int in_range(const int64_t *index, Py_ssize_t count, int64_t end) {
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (index[i] < 0 || index[i] >= end) {
-            PyErr_Format(PyExc_IndexError, "leaf %lld lies outside of [0, %lld)", (long long)index[i], (long long)end);
-            return 0;
-        }
-    return 1;
-}
-
-/* set(tree, index, value, capacity): leaves first, then every parent anew as left + right, one level after the other */
-static PyObject *tree_set(PyObject *self, PyObject *args) {
-    PyObject *objects[3];
-    Held held[3] = {{.held = 0}};
-    int64_t *node = NULL;
-    PyObject *result = NULL;
-    Py_ssize_t capacity;
-    if (!PyArg_ParseTuple(args, "OOOn", &objects[0], &objects[1], &objects[2], &capacity)) return NULL;
-    if (!hold(objects[0], &held[0], 1, 8, "tree") || !hold(objects[1], &held[1], 0, 8, "index") ||
-        !hold(objects[2], &held[2], 0, 8, "value"))
-        goto end;
-    double *tree = held[0].view.buf;
-    const int64_t *index = held[1].view.buf;
-    const double *value = held[2].view.buf;
-    Py_ssize_t leaves = held[0].view.len / 16, count = held[1].view.len / 8;
-    if (held[2].view.len / 8 != count) {
-        PyErr_SetString(PyExc_ValueError, "index and value differ in length");
-        goto end;
-    }
-    if (capacity > leaves) capacity = leaves;
-    if (!in_range(index, count, capacity)) goto end;
-    node = malloc((size_t)(count ? count : 1) * sizeof *node);
-    if (!node) {
-        PyErr_NoMemory();
-        goto end;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        tree[leaves + index[i]] = value[i];
-        node[i] = (leaves + index[i]) >> 1;
-    }
-    while (count && node[0] > 0) {
-        Py_ssize_t kept = 0;
-        int64_t last = 0;
-        for (Py_ssize_t i = 0; i < count; i++) {
-            int64_t n = node[i];
-            if (n == last) continue;
-            last = n;
-            tree[n] = tree[2 * n] + tree[2 * n + 1];
-            node[kept++] = n >> 1;
-        }
-        count = kept;
-    }
-    result = Py_None;
-    Py_INCREF(result);
-end:
-    free(node);
-    release(held, 3);
-    return result;
-}
-
-/* find(tree, mass, out): the leaf in which each mass lies; mass is used up as working space */
-static PyObject *tree_find(PyObject *self, PyObject *args) {
-    PyObject *objects[3];
-    Held held[3] = {{.held = 0}};
-    PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2])) return NULL;
-    if (!hold(objects[0], &held[0], 0, 8, "tree") || !hold(objects[1], &held[1], 1, 8, "mass") ||
-        !hold(objects[2], &held[2], 1, 8, "out"))
-        goto end;
-    const double *tree = held[0].view.buf;
-    double *mass = held[1].view.buf;
-    int64_t *out = held[2].view.buf;
-    Py_ssize_t leaves = held[0].view.len / 16, count = held[1].view.len / 8;
-    if (held[2].view.len / 8 != count) {
-        PyErr_SetString(PyExc_ValueError, "mass and out differ in length");
-        goto end;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) out[i] = 1;
-    /* all walks go down together, so that their cache misses overlap */
-    for (Py_ssize_t level = 1; level < leaves; level <<= 1)
-        for (Py_ssize_t i = 0; i < count; i++) {
-            double left = tree[2 * out[i]], right = tree[2 * out[i] + 1];
-            /* an empty right side is never entered, whatever rounding left of the mass */
-            int go_right = !(mass[i] < left) && right > 0;
-            mass[i] -= go_right ? left : 0;
-            out[i] = 2 * out[i] + go_right;
-        }
-    for (Py_ssize_t i = 0; i < count; i++) out[i] -= leaves;
-    result = Py_None;
-    Py_INCREF(result);
-end:
-    release(held, 3);
-    return result;
-}
+/* A processor fetches ahead within a page only: asking for the next pages' first lines hides the wait for them. */
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+enum { PAGE_BYTES = 4096, FRAMES_AHEAD = 3 };
 
 /* gather(frames, frame_count, slot, out) */
-static PyObject *gather(PyObject *self, PyObject *args) {
+PyObject *gather(PyObject *self, PyObject *args) {
     PyObject *objects[3];
     Py_ssize_t frame_count;
     Held held[3] = {{.held = 0}};
@@ -146,6 +34,8 @@ static PyObject *gather(PyObject *self, PyObject *args) {
         }
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; i < count; i++) {
+        if (i + FRAMES_AHEAD < count && slot[i + FRAMES_AHEAD] >= 0)
+            for (Py_ssize_t k = 0; k < size; k += PAGE_BYTES) PREFETCH(frames + slot[i + FRAMES_AHEAD] * size + k);
         if (slot[i] < 0)
             memset(out + i * size, 0, (size_t)size);
         else
@@ -192,7 +82,7 @@ static Py_ssize_t encode_frame(const uint8_t *rest, Py_ssize_t size, uint8_t *ou
 }
 
 /* encode(block, frame_bytes, line_bytes) -> bytes */
-static PyObject *encode(PyObject *self, PyObject *args) {
+PyObject *encode(PyObject *self, PyObject *args) {
     PyObject *object;
     Py_ssize_t size, line;
     Held held = {.held = 0};
@@ -248,7 +138,7 @@ static const uint8_t *decode_frame(const uint8_t *code, const uint8_t *end, uint
 
 /* decode(blocks, open, slot, out, block_frames, blocks_per_row, line_bytes): blocks is a list of bytes, None for the
  * block that a row is writing, whose frames lie in open as they are. Slots in order of time cost least. */
-static PyObject *decode(PyObject *self, PyObject *args) {
+PyObject *decode(PyObject *self, PyObject *args) {
     PyObject *blocks, *objects[3];
     Py_ssize_t per_block, per_row, line;
     Held held[3] = {{.held = 0}};
@@ -313,14 +203,3 @@ end:
     release(held, 3);
     return result;
 }
-
-static PyMethodDef methods[] = {
-    {"set", tree_set, METH_VARARGS, "set(tree, index, value, capacity)"},
-    {"find", tree_find, METH_VARARGS, "find(tree, mass, out)"},
-    {"gather", gather, METH_VARARGS, "gather(frames, frame_count, slot, out)"},
-    {"encode", encode, METH_VARARGS, "encode(block, frame_bytes, line_bytes) -> bytes"},
-    {"decode", decode, METH_VARARGS, "decode(blocks, open, slot, out, block_frames, blocks_per_row, line_bytes)"},
-    {NULL, NULL, 0, NULL},
-};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_sumtree", NULL, -1, methods, NULL, NULL, NULL, NULL};
-PyMODINIT_FUNC PyInit__sumtree(void) { return PyModule_Create(&module); }
