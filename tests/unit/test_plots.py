@@ -10,6 +10,7 @@ import pytest
 
 from retrograd.core.errors import UsageError
 from retrograd.experiments import reference
+from retrograd.experiments.figures.style import DARK, LIGHT
 from retrograd.experiments.plots import Plotter, read_run
 
 EVAL_HEAD = "step,env_frames,eval_type,eval_mean_return,eval_std_return,eval_min_return,eval_max_return\n"
@@ -24,10 +25,11 @@ def write_run(
     sticky: float = 0.0,
     score: float = 5.0,
     lr: float = 0.1,
+    seed: int = 0,
 ) -> Path:
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra" / "config.yaml").write_text(
-        f"env: {{name: x, game_id: {game}}}\nagent: {{name: {agent}}}\npreset: {{lr: {lr}}}\n"
+        f"seed: {seed}\nenv: {{name: x, game_id: {game}}}\nagent: {{name: {agent}}}\npreset: {{lr: {lr}}}\n"
         f"env_protocol: {{repeat_action_probability: {sticky}}}\n"
     )
     evaluations = "".join(f"{f // 4},{f},light,{score * f / 2e6},1,0,0\n" for f in (500_000, 1_000_000, 2_000_000))
@@ -144,17 +146,84 @@ def test_sensitivity_draws_the_median_of_each_value(tmp_path: Path) -> None:
         Plotter().plot_hyperparameter_sensitivity(runs, "preset.lrr")
 
 
-def test_saved_files_are_png_and_svg_and_the_same_every_time(tmp_path: Path) -> None:
+def test_three_seeds_get_their_interquartile_mean_and_an_interval(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(seed), score=2.0 * seed, seed=seed) for seed in range(1, 6)]
+    axis = Plotter().plot_learning_curves(runs, references=False).axes[0]
+    (line,) = (line for line in axis.get_lines() if "5 seeds, IQM, 95% interval" in str(line.get_label()))
+    np.testing.assert_allclose(line.get_ydata(), [1.5, 3.0, 6.0])  # 2 4 6 8 10 without the lowest and the highest
+    (band,) = axis.collections
+    edge = band.get_paths()[0].vertices
+    at_the_end = edge[edge[:, 0] == 2.0, 1]
+    assert 2.0 < at_the_end.min() < 6.0 < at_the_end.max() < 10.0
+
+
+def test_a_mapping_gives_groups_and_labels(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, lr=lr) for name, lr in (("a", 1), ("b", 1), ("c", 2))]
+    axis = Plotter().plot_learning_curves({"ours": runs[:1], "theirs": runs[1:]}, references=False).axes[0]
+    assert [label.split(" · ")[0] for label in labels(axis)] == ["ours", "theirs", "dotted, same color"]
+
+
+def test_a_run_without_evaluations_shows_its_training_return_and_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    (run / "eval_log.csv").unlink()
+    plotter = Plotter()
+    assert "dqn · training return, mean of 50 episodes · 1 seed" in labels(plotter.plot_learning_curves([run]).axes[0])
+    ticks = plotter.plot_algorithm_comparison([run]).axes[0].get_yticklabels()
+    assert ticks[0].get_text() == "dqn · 1 seed · 1.99M frames · training return"
+
+
+def test_many_games_are_summed_up_by_protocol(tmp_path: Path) -> None:
+    games = {"ALE/Pong-v5": 10.0, "ALE/Breakout-v5": 30.0}
+    runs = [
+        write_run(tmp_path / f"{agent}{seed}{game[4:8]}", game=game, agent=agent, score=score * factor, seed=seed)
+        for game, score in games.items()
+        for agent, factor in (("dqn", 0.5), ("ppo", 1.0))
+        for seed in range(3)
+    ]
+    runs.append(write_run(tmp_path / "sticky", sticky=0.25))
+    plotter = Plotter()
+    profiles = plotter.plot_performance_profiles(runs)
+    assert [axis.get_title() for axis in profiles.axes] == ["2 games · no sticky actions", "Pong · sticky actions"]
+    assert labels(profiles.axes[0]) == ["dqn · 3 runs a game", "ppo · 3 runs a game"]
+    improvement = plotter.plot_probability_of_improvement(runs)
+    (axis,) = improvement.axes  # a single algorithm beats nobody
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["ppo  >  dqn"]
+    assert [line.get_xdata()[0] for line in axis.get_lines() if len(line.get_xdata()) == 1] == [1.0]
+    aggregates = plotter.plot_aggregate_scores(runs).axes
+    assert [axis.get_title().split(" (")[0] for axis in aggregates[:4]] == ["median", "IQM", "mean", "optimality gap"]
+    assert list(plotter.figures) == ["performance_profiles", "probability_of_improvement", "aggregate_scores"]
+    with pytest.raises(UsageError, match="two configs"):
+        Plotter().plot_probability_of_improvement(runs[-1:])
+    with pytest.raises(UsageError, match="human score"):
+        Plotter().plot_performance_profiles([write_run(tmp_path / "pole", game="CartPole-v1")])
+
+
+def test_a_search_over_many_values_gets_medians_of_neighbors(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(i), lr=1e-4 * 1.5**i, score=float(i)) for i in range(16)]
+    axis = Plotter().plot_hyperparameter_sensitivity(runs, "preset.lr").axes[0]
+    (line,) = (line for line in axis.get_lines() if line.get_label() == "median of neighboring values")
+    np.testing.assert_allclose(line.get_ydata(), [1.5, 5.5, 9.5, 13.5])
+
+
+def test_saved_files_are_png_and_svg_in_both_themes_and_the_same_every_time(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
     written = []
-    for name in ("one", "two"):
+    for name, themes in (("one", ("light", "dark")), ("two", ("dark",))):
         plotter = Plotter()
         plotter.plot_learning_curves([run])
-        written.append(plotter.save_plots(tmp_path / name))
-    assert [path.name for path in written[0]] == ["learning_curves.png", "learning_curves.svg"]
+        written.append(plotter.save_plots(tmp_path / name, themes=themes))
+    stems = ("learning_curves", "learning_curves_dark")
+    assert [path.name for path in written[0]] == [f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
     assert written[0][0].read_bytes().startswith(b"\x89PNG")
-    for first, second in zip(*written, strict=True):
+    for first, second in zip(written[0][2:], written[1], strict=True):
         assert first.read_bytes() == second.read_bytes()
+    light, dark = (path.read_text() for path in written[0][1::2])
+    for theme, text, other in ((LIGHT, light, dark), (DARK, dark, light)):
+        for color in (theme.background, theme.text, theme.colors[0]):
+            assert color.lower() in text.lower()
+            assert color.lower() not in other.lower()
+    with pytest.raises(UsageError, match=r"'drak'.*'dark'"):
+        plotter.save_plots(tmp_path, themes=["drak"])
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,11 @@ def human_normalized(score: float, game: str) -> float | None:
     return None if known is None else float(statistics.human_normalized(score, *known))
 
 
+def is_known(game: str) -> bool:
+    """Whether anything is published about the game: true of Atari, false of CartPole."""
+    return game_key(game) in _baselines() or game_key(game) in _final_scores()
+
+
 def curves(game: str, protocol: str | None = None) -> list[Curve]:
     """Published curves of a game, of one protocol or of one family where either is named."""
     wanted = _protocols(protocol)

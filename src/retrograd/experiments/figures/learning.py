@@ -1,0 +1,91 @@
+"""Learning curves: return against frames, a panel for each game and protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from retrograd.core.seeding import Streams
+from retrograd.experiments.curves import Band, band_over_seeds
+from retrograd.experiments.figures import published
+from retrograd.experiments.figures.style import MILLION, Theme, add_legend, new_figure
+from retrograd.experiments.reference import Curve
+from retrograd.experiments.runs import Group, Panel, RunLog, count_seeds
+
+
+def draw_learning_curves(
+    theme: Theme,
+    panels: Sequence[Panel],
+    references: bool | Sequence[Curve],
+    *,
+    max_references: int,
+    max_frames: float | None,
+    smooth_episodes: int,
+    streams: Streams,
+) -> Any:
+    below = [published.curves_for(panel, references, max_references) for panel in panels]
+    entries = max(len(panel.groups) + len(curves) for panel, curves in zip(panels, below, strict=True))
+    figure, axes = new_figure(theme, len(panels), height=3.7 + 0.17 * entries)
+    for axis, panel, curves in zip(axes, panels, below, strict=True):
+        longest = max(group.last_frame for group in panel.groups)
+        limit = max_frames or max(1.1 * longest, 2 * MILLION if curves else 1)
+        for index, group in enumerate(panel.groups):
+            _draw_evaluations(axis, group, theme, index, streams[f"evaluations {panel.title} {group.label}"])
+        for index, group in enumerate(panel.groups):
+            rng = streams[f"training {panel.title} {group.label}"]
+            _draw_training(axis, group, theme.color(index), smooth_episodes, rng)
+        published.draw_curves(axis, curves, limit, theme)
+        published.draw_baselines(axis, panel.game, theme)
+        axis.set(title=panel.title, xlabel="emulator frames (millions)", ylabel="return of a full game")
+        axis.set_xlim(0, limit / MILLION)
+        add_legend(axis)
+    return figure
+
+
+def _draw_evaluations(axis: Any, group: Group, theme: Theme, index: int, rng: np.random.Generator) -> None:
+    evaluated = [run for run in group.runs if len(run.eval_frames)]
+    band = band_over_seeds([(run.eval_frames, run.eval_mean) for run in evaluated], rng)
+    if band is None:
+        return
+    band = _with_episode_spread(band, evaluated)
+    label = f"{group.label} · evaluation · {_meaning(band, len(evaluated))}"
+    # markers show where evaluations are; among many they would hide the line
+    marker = theme.marker(index) if len(band.frames) <= 40 else ""
+    _draw_band(axis, band, theme.color(index), marker=marker, markersize=4, label=label)
+
+
+def _draw_training(axis: Any, group: Group, color: str, smooth_episodes: int, rng: np.random.Generator) -> None:
+    trained = [run for run in group.runs if len(run.train_frames)]
+    band = band_over_seeds([run.training_curve(smooth_episodes) for run in trained], rng)
+    if band is None:
+        return
+    windows = sorted({run.window(smooth_episodes) for run in trained})
+    measured = f"training return, mean of {'–'.join(map(str, windows[:1] + windows[1:][-1:]))} episodes"
+    if not any(len(run.eval_frames) for run in group.runs):
+        _draw_band(axis, band, color, label=f"{group.label} · {measured} · {_meaning(band, len(trained))}")
+        return
+    label = f"dotted, same color · {measured}"  # said once for all groups
+    known = {line.get_label() for line in axis.get_lines()}
+    style = {"color": color, "linewidth": 1.3, "zorder": 3, "label": "" if label in known else label}
+    axis.plot(band.frames / MILLION, band.center, ":", **style)
+
+
+def _meaning(band: Band, seeds: int) -> str:
+    return ", ".join(filter(None, (count_seeds(seeds), band.meaning)))
+
+
+def _draw_band(axis: Any, band: Band, color: str, **style: Any) -> None:
+    axis.fill_between(band.frames / MILLION, band.low, band.high, color=color, alpha=0.18, linewidth=0, zorder=2)
+    axis.plot(band.frames / MILLION, band.center, "-", color=color, linewidth=1.8, zorder=3, **style)
+
+
+def _with_episode_spread(band: Band, runs: Sequence[RunLog]) -> Band:
+    """A single run has no spread over seeds: its episodes' is shown, and named."""
+    if len(runs) > 1:
+        return band
+    std = runs[0].eval_std
+    if len(std) != len(band.frames):  # thinned out: the episodes' spread has another grid
+        return band
+    return Band(band.frames, band.center, band.center - std, band.center + std, "± std of episodes")
