@@ -191,6 +191,7 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     """The config a run folder or a checkpoint holds; a key younger than it takes the value that changes nothing."""
     values = _thaw(content)
     values["training"] = _shipped_group("training", "default") | values.get("training", {})
+    values["env_protocol"] = {"flicker_probability": 0.0} | values.get("env_protocol", {})
     if values.get("agent", {}).get("kind") == "value":
         for group, option in {**TRACKS["A"], "training": "default"}.items():
             values[group] = _shipped_group(group, option) | values.get(group, {})

@@ -207,6 +207,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
     "env_protocol": {
         "name": _TEXT,
         "repeat_action_probability": _UNIT,
+        "flicker_probability": _number(0, 0.999),
         "frameskip": _int(1, 1),
         "action_repeat": _int(1, 4),
         "full_action_space": _BOOL,

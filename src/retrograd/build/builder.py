@@ -19,6 +19,7 @@ from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
 from retrograd.envs.factory import EnvironmentFactory, twin
+from retrograd.envs.flicker import Flicker
 from retrograd.envs.watchdog import Patience
 from retrograd.experiments.reference import baseline
 from retrograd.tracking.csv import COLUMNS
@@ -70,21 +71,25 @@ class Builder:
             max_episode_steps=training["max_episode_steps"],
             patience=self._patience(),
         )
-        return self.normalizers.wrap_training(envs)
+        return self.normalizers.wrap_training(self._flicker(envs, self.streams["flicker"]))
 
     def evaluation_environments(self, step: int) -> VecEnv:
         """Fresh rows whose seed depends on the run's seed and the step alone."""
-        hardware = self.config["hardware"]
+        hardware, seed = self.config["hardware"], self.streams.integer(f"evaluation {step}")
         envs = self.factory.create_vec(
             self.env,
             num_envs=self.config["eval"]["num_envs"],
             protocol=atari_protocol(self.config, training=False),
-            seed=self.streams.integer(f"evaluation {step}"),
+            seed=seed,
             backend=hardware["backend"],
             threads=hardware["env_threads"] or 0,
             patience=self._patience(),
         )
-        return self.normalizers.wrap_evaluation(envs)
+        return self.normalizers.wrap_evaluation(self._flicker(envs, Streams(seed)["flicker"]))
+
+    def _flicker(self, envs: VecEnv, rng: np.random.Generator) -> VecEnv:
+        probability = self.config["env_protocol"]["flicker_probability"]
+        return Flicker(envs, probability, rng) if probability else envs
 
     def _patience(self) -> Patience:
         hardware = self.config["hardware"]
@@ -94,12 +99,14 @@ class Builder:
 
     def viewer(self, step: int) -> Viewer:
         """One row with pictures."""
+        seed = self.streams.integer(f"video {step}")
         viewer: Any = self.factory.create_viewer(
             twin(self.env, capture=True),
             protocol=atari_protocol(self.config, training=False),
-            seed=self.streams.integer(f"video {step}"),
+            seed=seed,
         )
-        return self.normalizers.wrap_evaluation(viewer)  # type: ignore[return-value]
+        flickering = self._flicker(viewer, Streams(seed)["flicker"])
+        return self.normalizers.wrap_evaluation(flickering)  # type: ignore[return-value]
 
     def device(self) -> torch.device:
         import torch

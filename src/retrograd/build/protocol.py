@@ -43,8 +43,10 @@ def planned_spec(config: Config) -> EnvSpec:
 def describe_protocol(config: Config) -> str:
     """How the game is played, in words: it decides which scores may be compared."""
     protocol = config["env_protocol"]
+    flicker = protocol["flicker_probability"]
+    blank = f", frames blank with probability {flicker}" if flicker else ""
     if find_game(config["env"]["game_id"]) is None:
-        return f"{config['env']['game_id']}: no Atari game, so no Atari step is applied"
+        return f"{config['env']['game_id']}: no Atari game, so no Atari step is applied{blank}"
     sticky = protocol["repeat_action_probability"]
     lives = "ends an episode for the learner" if protocol["terminal_on_life_loss_train"] else "is not signalled"
     return (
@@ -52,6 +54,6 @@ def describe_protocol(config: Config) -> str:
         f"{f'sticky actions {sticky}' if sticky else 'no sticky actions'}, "
         f"action repeat {protocol['action_repeat']}, up to {protocol['noop_max']} no-ops, a lost life {lives}, "
         f"at most {protocol['max_episode_frames']} frames a game "
-        f"({protocol['eval_max_episode_frames']} in evaluation); "
+        f"({protocol['eval_max_episode_frames']} in evaluation){blank}; "
         f"track {config['track']}"
     )
