@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from retrograd import build
+from retrograd import build, schema
 from retrograd.config import Config, ConfigManager, from_saved
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.types import Obs
@@ -257,6 +257,8 @@ def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None
                 f"{key}={value} conflicts with the checkpoint, which knows its own config; "
                 f"only {', '.join(allowed)} may be changed here"
             )
+    if unused := schema.unused(config["agent"]["kind"], overrides or {}):
+        raise UsageError("\n".join(unused))
     return loaded, config.with_values(overrides or {})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -59,7 +59,7 @@ class Config:
             if not isinstance(place, dict) or last not in place:
                 raise UsageError(f"unknown key {key}.{_suggest_key(key, _flatten(OmegaConf.create(values)))}")
             place[last] = value
-        return _finish(values)
+        return _finish(values, changes)
 
 
 class ConfigManager:
@@ -86,7 +86,7 @@ class ConfigManager:
                 self._set(composed, key, value, origin=f"{config_file}: ")
         for override in settings:
             self._set(composed, str(override.key_or_group), override.value(), origin="")
-        return _finish(self._resolve(composed))
+        return _finish(self._resolve(composed), [*_dotted(content), *(str(each.key_or_group) for each in settings)])
 
     def groups(self) -> list[str]:
         folders = [SHIPPED, *([self.folder] if self.folder else [])]
@@ -198,12 +198,18 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     return _finish(values)
 
 
-def _finish(values: dict[str, Any]) -> Config:
+def _finish(values: dict[str, Any], chosen_keys: Iterable[str] = ()) -> Config:
+    """``chosen_keys`` were set one by one: whoever did is told of those without effect."""
     track, notes = _track(values)
     values["track"] = track
     schema.check(values)
     _check_together(values)
-    return Config(_freeze(values), notes)
+    return Config(_freeze(values), (*notes, *schema.unused(values["agent"]["kind"], chosen_keys)))
+
+
+def _dotted(content: Mapping[str, Any]) -> list[str]:
+    """``{"eval": {"epsilon": 0}}`` → ``["eval.epsilon"]``."""
+    return [f"{group}.{key}" for group, inner in content.items() if isinstance(inner, Mapping) for key in inner]
 
 
 def _check_together(values: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ group depend on ``agent.kind``: each kind lists its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,6 +291,13 @@ KIND_GROUPS: dict[str, dict[str, dict[str, Rule]]] = {
     "pqn": _PQN,
 }
 
+_POLICIES = ("ppo", "a2c", "a3c", "impala", "recurrent_ppo")
+# keys of groups that all kinds share, and that some leave alone: (kinds, why)
+UNUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "eval.epsilon": (_POLICIES, "agent.eval_policy decides how a policy plays when it is judged"),
+    "training.warmup_random_steps": ((*_POLICIES, "pqn"), "it learns from the first step on"),
+}
+
 TOP = {"seed": _int(0, 2**31 - 1), "output_dir": _TEXT, "run_name": _NAME, "track": _choice("A", "B", "custom")}
 
 
@@ -328,6 +335,15 @@ def _problems(config: Mapping[str, Any]) -> Iterator[str]:
                 yield f"missing key {group}.{key}: {rule.allowed()}"
             else:
                 yield from _explain(f"{group}.{key}", rule, values[key])
+
+
+def unused(kind: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """What to say of keys that somebody has set and that an agent of this kind does not look at."""
+    return tuple(
+        f"{key} has no effect with agent.kind={kind}: {UNUSED[key][1]}."
+        for key in keys
+        if key in UNUSED and kind in UNUSED[key][0]
+    )
 
 
 def _explain(key: str, rule: Rule, value: Any) -> Iterator[str]:

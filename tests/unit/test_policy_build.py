@@ -86,6 +86,24 @@ def test_settings_without_effect_are_refused(overrides: list[str], message: str)
         ConfigManager(None).compose(["agent=ppo", *overrides])
 
 
+def test_settings_that_are_left_alone_are_said_so(tmp_path: Path) -> None:
+    """They stand in groups that every agent shares, so that one list of overrides can serve several agents."""
+    shared = ["eval.epsilon=0.1", "training.warmup_random_steps=10", "env=cartpole"]
+    for agent in ("ppo", "a2c", "a3c", "impala", "recurrent_ppo"):
+        notes = ConfigManager(None).compose([f"agent={agent}", *shared]).notes
+        assert [note.split()[0] for note in notes] == ["eval.epsilon", "training.warmup_random_steps"]
+        assert f"agent.kind={agent}" in notes[0]
+    assert len(ConfigManager(None).compose(["agent=pqn", *shared]).notes) == 1
+    assert ConfigManager(None).compose(["agent=dqn", *shared]).notes == ()
+    file = tmp_path / "mine.yaml"
+    file.write_text("agent: ppo\neval: {epsilon: 0.0}\n")
+    assert "agent.eval_policy decides" in ConfigManager(None).compose([], file).notes[0]
+    folder = learned(PPO, tmp_path / "run").folder
+    assert folder is not None
+    with pytest.raises(UsageError, match=r"eval.epsilon has no effect with agent.kind=ppo"):
+        evaluate_checkpoint(folder, {"eval.epsilon": 0.1})
+
+
 def test_more_minibatches_than_steps_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"agent.minibatches=64 must not exceed the 32 steps"):
         learned(PPO, tmp_path, **{"agent.minibatches": 64})
