@@ -28,7 +28,7 @@ overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 unexport PYTHON VENV RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train evaluate video watch sweep doctor test test-nightly lint fmt types results check clean
+.PHONY: help install train evaluate video watch sweep doctor test test-faults test-nightly lint fmt types results check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -59,7 +59,10 @@ doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)
 
 test: $(STAMP) ## all tests but the nightly ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly and not faults"
+
+test-faults: $(STAMP) ## runs killed, disks filled, workers shot; prints a figure for each promise
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "faults and not nightly"
 
 test-nightly: $(STAMP) ## the long forms only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m nightly

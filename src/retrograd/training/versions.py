@@ -6,7 +6,8 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,9 @@ def write_versions(folder: Path, versions: dict[str, Any]) -> None:
         durable.write_text(folder / "code.diff", diff)
 
 
-def package_versions() -> dict[str, str]:
-    """The installed versions of what we depend on, optional parts included."""
+@cache
+def package_versions() -> Mapping[str, str]:
+    """The installed versions of what we depend on, optional parts included; looked up once, every save asks."""
     try:
         requirements = metadata.requires("retrograd") or []
     except metadata.PackageNotFoundError:  # run from a source tree that was never installed
