@@ -35,6 +35,12 @@ class FailureGate(RetrogradError):
         self.batch = dict(batch or {})
 
 
+class ResourceError(RetrogradError):
+    """The machine ran out of disk or memory; what was saved before is good."""
+
+    exit_code = 6
+
+
 class Stopped(Exception):
     """Not an error: the run was asked to stop in the middle of something that can be done again."""
 
