@@ -1,12 +1,13 @@
 # Every key=value on the command line goes to retrograd as it was typed:
 #   make train env=breakout preset.lr=0.001 seed=3
 #   make evaluate +checkpoint_path=outputs/x/checkpoints/best
-# PYTHON, VENV and RETROGRAD belong to this file and are not passed on.
+# PYTHON, VENV, EXTRAS and RETROGRAD belong to this file and are not passed on.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+EXTRAS ?= dev
 VENV ?= .venv
 BIN := $(VENV)/bin
 RETROGRAD = $(BIN)/retrograd
@@ -20,15 +21,15 @@ space := $(empty) $(empty)
 tab := $(empty)	$(empty)
 reverse = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 given := $(subst $$$$,$$,$(subst \$(tab),<tab>,$(subst \$(space),<blank>,$(subst \\,<backslash>,$(MAKEOVERRIDES)))))
-given := $(strip $(filter-out PYTHON=% VENV=% RETROGRAD=% PYTHON:=% VENV:=% RETROGRAD:=%,$(call reverse,$(given))))
+given := $(strip $(filter-out PYTHON=% VENV=% RETROGRAD=% EXTRAS=% PYTHON:=% VENV:=% RETROGRAD:=% EXTRAS:=%,$(call reverse,$(given))))
 unmark = $(subst <backslash>,\,$(subst <blank>,$(space),$(subst <tab>,$(tab),$(1))))
 overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 
 # make would also put overrides such as seed=3 into the environment and into every make started below.
-unexport PYTHON VENV RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
+unexport PYTHON VENV EXTRAS RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train evaluate video watch sweep doctor test test-faults test-nightly lint fmt types results check clean
+.PHONY: help install train evaluate video watch sweep doctor test test-faults test-trackers test-nightly lint fmt types results check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -37,7 +38,7 @@ install: $(STAMP) ## make .venv and put in what is missing
 
 $(STAMP): pyproject.toml constraints.txt $(wildcard src/retrograd/replay/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
 train: $(STAMP) ## train an agent: DQN on Pong unless overrides say otherwise
@@ -59,10 +60,13 @@ doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)
 
 test: $(STAMP) ## all tests but the nightly ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly and not faults"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly and not faults and not trackers"
 
 test-faults: $(STAMP) ## runs killed, disks filled, workers shot; prints a figure for each promise
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "faults and not nightly"
+
+test-trackers: $(STAMP) ## against a tracker's own server; needs make install EXTRAS=dev,trackers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m trackers
 
 test-nightly: $(STAMP) ## the long forms only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m nightly

@@ -34,6 +34,12 @@ TRACKS: dict[str, dict[str, str]] = {
     "B": {"agent": "modern", "preset": "modern", "replay": "prioritized", "env_protocol": "modern_v5_sticky"},
 }
 
+# keys that configs of the first version do not have, with what they did then
+TRACKER_KEYS: dict[str, dict[str, Any]] = {
+    "wandb": {"mode": "online"},
+    "mlflow": {"tracking_uri": None, "experiment": None},
+}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -44,6 +50,11 @@ class Config:
 
     def __getitem__(self, group: str) -> Any:
         return self.values[group]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy in plain dicts and lists."""
+        values: dict[str, Any] = _thaw(self.values)
+        return values
 
     def to_yaml(self) -> str:
         return OmegaConf.to_yaml(OmegaConf.create(_thaw(self.values)))
@@ -192,6 +203,8 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     values = _thaw(content)
     values["training"] = _shipped_group("training", "default") | values.get("training", {})
     values["env_protocol"] = {"flicker_probability": 0.0} | values.get("env_protocol", {})
+    for tracker, younger in TRACKER_KEYS.items():
+        values[tracker] = younger | values.get(tracker, {})
     if values.get("agent", {}).get("kind") == "value":
         for group, option in {**TRACKS["A"], "training": "default"}.items():
             values[group] = _shipped_group(group, option) | values.get(group, {})
@@ -237,11 +250,6 @@ def _check_together(values: Mapping[str, Any]) -> None:
         problems.append(
             f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}"
         )
-    for tracker in ("wandb", "mlflow", "tensorboard"):
-        if values[tracker]["enabled"]:
-            problems.append(
-                f"{tracker}.enabled=true: this tracker is not part of this version; the CSV files are always written"
-            )
     if values["run_name"] is not None and not re.fullmatch(r"[\w][\w.+-]*", values["run_name"]):
         problems.append(f"run_name={values['run_name']!r} must be letters, digits and . _ + - and name one folder")
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", values["hardware"]["device"]):

@@ -15,7 +15,14 @@ import psutil
 from retrograd.config import Config, ConfigManager
 from retrograd.core.errors import RetrogradError
 
-EXTRAS = {"plots": "matplotlib", "watch": "pygame"}
+EXTRAS = {
+    "plots": "matplotlib",
+    "watch": "pygame",
+    "gpu": "pynvml",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+}
 
 
 def examine(overrides: Sequence[str] = ()) -> tuple[str, bool]:

@@ -254,8 +254,8 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "watchdog_seconds": _number(0, above=True, optional=True),
         "memory_fraction": _number(0, 1, above=True),
     },
-    "wandb": _TRACKER,
-    "mlflow": _TRACKER,
+    "wandb": {**_TRACKER, "mode": _choice("online", "offline")},
+    "mlflow": {**_TRACKER, "tracking_uri": _NAME, "experiment": _NAME},
     "tensorboard": _TRACKER,
 }
 

@@ -97,7 +97,8 @@ def test_other_games_and_budgets_stay_on_the_track():
         ("hardware.device=gpu", "cuda"),
         ("run_name=../elsewhere", "name one folder"),
         ("~wandb", "key=value"),
-        ("wandb.enabled=true", "not part of this version"),
+        ("wandb.mode=ofline", "'offline'"),
+        ("mlflow.tracking_url=x", "'mlflow.tracking_uri'"),
     ],
 )
 def test_mistakes_are_named(override, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.build.builder import Builder, Judge, seed_everything, set_threads
 from retrograd.build.memory import check_memory
+from retrograd.build.trackers import check_trackers, open_trackers
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
 from retrograd.core.types import EnvSpec
@@ -25,6 +27,7 @@ def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str
     """Check what can be checked, make the parts, and only then the run folder."""
     run_folder(config)
     check_memory(config)
+    check_trackers(config)
     builder = Builder(config, env=env)
     builder.device()
     seed_everything(config["seed"])
@@ -104,6 +107,12 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
 
     system = SystemMonitor(builder.gpu_uuid())
     _open_folder(folder, config, command_line or sys.argv, str(builder.device()))
+    try:
+        for sink in open_trackers(config, folder):
+            logger.add(sink)
+    except UsageError:
+        shutil.rmtree(folder)  # made a moment ago, by us
+        raise
     return Trainer(
         agent,
         envs,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from retrograd.core.protocols import Sink
@@ -27,6 +29,10 @@ class Logger:
         self.tracker = tracker if tracker is not None else MetricsTracker()
         self._sinks = list(sinks)
         self._failures: dict[int, int] = {}  # in a row, by the sink's id
+
+    def add(self, sink: Sink) -> None:
+        """One more place for the rows from now on."""
+        self._sinks.append(sink)
 
     def log_episode(self, episode: Episode, *, step: int, env_frames: int) -> None:
         """A game ended: one row of the train table."""
@@ -67,6 +73,13 @@ class Logger:
         }
         self._write("eval", row)
 
+    def log_video(self, path: Path, *, step: int) -> None:
+        """Show a recorded game to every sink that takes videos; the file may be gone afterwards."""
+        for sink in tuple(self._sinks):
+            write_video: Callable[..., None] | None = getattr(sink, "write_video", None)
+            if write_video is not None:
+                self._attempt(sink, partial(write_video, path, step=step))
+
     def save_logs(self) -> None:
         """Have every sink that can put its rows on the disk."""
         for sink in tuple(self._sinks):
@@ -80,10 +93,21 @@ class Logger:
         self._sinks.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        return self.tracker.state_dict()
+        """The tracker's, and where each sink with a memory was."""
+        states: dict[str, Any] = {}
+        for sink in tuple(self._sinks):
+            remembers: Callable[[], Any] | None = getattr(sink, "state_dict", None)
+            if remembers is not None:
+                self._attempt(sink, partial(_put, states, type(sink).__name__, remembers))
+        return {**self.tracker.state_dict(), "sinks": states}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.tracker.load_state_dict(state)
+        states = state.get("sinks", {})
+        for sink in tuple(self._sinks):
+            if type(sink).__name__ in states:
+                load = sink.load_state_dict  # type: ignore[attr-defined]
+                self._attempt(sink, partial(load, states[type(sink).__name__]))
 
     def _write(self, table: str, row: dict[str, Any]) -> None:
         for sink in tuple(self._sinks):
@@ -107,3 +131,7 @@ class Logger:
         if failed_before:
             del self._failures[id(sink)]
             log.warning("%s works again, after %d failures", name, failed_before)
+
+
+def _put(states: dict[str, Any], name: str, state_of: Callable[[], Any]) -> None:
+    states[name] = state_of()

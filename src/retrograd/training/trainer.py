@@ -186,6 +186,7 @@ class Trainer:
         except Exception as error:  # encoders and renderers fail in many ways
             log.warning("no video at step %d, the training goes on: %s", self.run.step, error or type(error).__name__)
             return None
+        self.logger.log_video(path, step=self.run.step)
         return path
 
     def _dump(self, failure: FailureGate) -> None:
