@@ -20,6 +20,7 @@ from retrograd.agents.impala import ImpalaAgent, SummedLoss, Unrolls
 from retrograd.agents.policy import PolicyLearner, Sampling
 from retrograd.build import Builder, build_trainer
 from retrograd.build.impala import make_slots
+from retrograd.build.memory import WORKER_BYTES, memory_needed
 from retrograd.config import ConfigManager
 from retrograd.core.errors import RetrogradError, UsageError
 from retrograd.core.returns import vtrace
@@ -169,6 +170,18 @@ def test_there_are_slots_enough_for_an_update(workers: int, per_update: int, cou
     assert len(slots) == workers
     assert slots[0].count == count
     assert workers * (count - 1) >= per_update
+
+
+def test_memory_counts_workers_and_their_slots() -> None:
+    one, two = (
+        memory_needed(ConfigManager(None).compose(["agent=impala", f"agent.workers={workers}"])) for workers in (1, 2)
+    )
+    rollout = 20 * 16 * 4 * 84 * 84
+    assert two - one == WORKER_BYTES + (2 * 2 - 3) * rollout  # two slots each, where one worker needs three
+    a2c, a3c = (
+        memory_needed(ConfigManager(None).compose([f"agent={name}", "training.num_envs=1"])) for name in ("a2c", "a3c")
+    )
+    assert a3c - a2c == 2 * (WORKER_BYTES + 5 * 4 * 84 * 84)
 
 
 def test_learn_and_evaluate(tmp_path: Path) -> None:

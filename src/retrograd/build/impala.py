@@ -10,7 +10,7 @@ import torch
 
 from retrograd.agents.impala import ImpalaAgent
 from retrograd.build import policy
-from retrograd.build.workers import check_env, check_normalizers, worker_builder
+from retrograd.build.workers import check_env, check_normalizers, slots_per_worker, worker_builder
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import EnvSpec
 from retrograd.distributed.actors import Actor, actors_and_learner
@@ -64,9 +64,8 @@ def make_loop(
 
 
 def make_slots(builder: Builder, spec: EnvSpec, context: Any) -> list[Slots]:
-    """For each worker what it owes to an update, and one slot more to play on meanwhile."""
     agent, num_envs = builder.config["agent"], builder.config["training"]["num_envs"]
-    count = max(2, -(-agent["rollouts_per_update"] // agent["workers"]) + 1)
+    count = slots_per_worker(agent)
     return [Slots(spec, agent["rollout_steps"], num_envs, count, context) for _ in range(agent["workers"])]
 
 

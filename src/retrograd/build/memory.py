@@ -7,18 +7,20 @@ import math
 import psutil
 
 from retrograd.build.protocol import planned_spec
+from retrograd.build.workers import slots_per_worker
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
 from retrograd.replay.memory import bytes_needed
 
 # what Python, torch, the emulators and the network take beside the replay, measured on the default run
 FIXED_BYTES = 620_000_000
+WORKER_BYTES = 360_000_000  # a process that plays for A3C or IMPALA, measured with 16 games of Pong
 
 
 def memory_needed(config: Config) -> int:
     """Bytes of the run at its peak: when the replay or the rollout is full."""
     if "rollout_steps" in config["agent"]:
-        return FIXED_BYTES + _rollout_bytes(config)
+        return FIXED_BYTES + _rollout_bytes(config) + _worker_bytes(config)
     if config["agent"]["kind"] != "value":
         return FIXED_BYTES
     replay = config["replay"]
@@ -52,9 +54,20 @@ def check_memory(config: Config) -> None:
 
 
 def _rollout_bytes(config: Config) -> int:
-    """A rollout's observations, as they were seen and once more as shuffled minibatches."""
+    """What is learned from at once, as it was seen and once more as shuffled minibatches."""
+    return 2 * int(config["agent"].get("rollouts_per_update", 1)) * _one_rollout(config)
+
+
+def _worker_bytes(config: Config) -> int:
+    """Processes, and the rollouts that IMPALA's have in shared memory."""
+    agent = config["agent"]
+    slots = slots_per_worker(agent) if "rollouts_per_update" in agent else 1
+    return int(agent.get("workers", 0)) * (WORKER_BYTES + slots * _one_rollout(config))
+
+
+def _one_rollout(config: Config) -> int:
     obs = planned_spec(config).obs
     assert not isinstance(obs, dict)
     rows = config["agent"]["rollout_steps"] * config["training"]["num_envs"]
     step_bytes: int = math.prod(obs.shape) * obs.dtype.itemsize
-    return 2 * int(rows) * step_bytes
+    return int(rows) * step_bytes

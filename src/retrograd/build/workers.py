@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -21,6 +22,11 @@ def worker_builder(config_yaml: str, env: Any, number: int) -> Builder:
     config = from_saved(yaml.safe_load(config_yaml))
     seed = Builder(config).streams.integer(f"worker {number}")
     return Builder(config.with_values({"seed": seed}), env=env)
+
+
+def slots_per_worker(agent: Mapping[str, Any]) -> int:
+    """What a worker of IMPALA owes to an update, and one slot more to play on meanwhile."""
+    return max(2, -(-int(agent["rollouts_per_update"]) // int(agent["workers"])) + 1)
 
 
 def check_normalizers(builder: Builder) -> None:
