@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import doctor, play, sweep, train
+from retrograd.cli import doctor, play, sweep, train, values
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -23,7 +23,7 @@ EXAMPLES = """examples:
 
 every command has its own --help with more examples"""
 
-COMMANDS = (train, play, sweep, doctor)  # in the order of the help; each loads what it needs when it runs
+COMMANDS = (train, play, values, sweep, doctor)  # in the order of the help; each loads what it needs when it runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

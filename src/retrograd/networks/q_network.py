@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from retrograd.core.distributional import quantile_midpoints
@@ -50,6 +51,16 @@ class QNetwork(nn.Module):
         self._hold_noise(noisy)
         return self.expect(self.head(self.encoder(obs)))
 
+    def get_distributions(self, obs: Observation) -> tuple[Tensor, Tensor] | None:
+        """Returns and their probabilities, [B, A, Z] each, without noise; None where only means are learned."""
+        if self.distribution is None:
+            return None
+        self._hold_noise(False)
+        output: Tensor = self.head(self.encoder(obs))
+        if isinstance(self.distribution, Categorical):
+            return self.distribution.support.expand_as(output), output.softmax(-1)
+        return output, torch.full_like(output, 1 / self.distribution.atoms)
+
     def _draw_noise(self) -> None:
         if self._noisy:
             assert self.noise is not None
@@ -92,6 +103,13 @@ class ImplicitQNetwork(QNetwork):
         else:
             fractions = quantile_midpoints(self.policy_samples, features.device).expand(len(features), -1)
         return self.expect(self.decode(features, fractions))
+
+    def get_distributions(self, obs: Observation, count: int = 64) -> tuple[Tensor, Tensor]:
+        """Returns at ``count`` evenly spaced fractions."""
+        self._hold_noise(False)
+        features = self.encoder(obs)
+        places = self.decode(features, quantile_midpoints(count, features.device).expand(len(features), -1))
+        return places, torch.full_like(places, 1 / count)
 
     def sample(self, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Returns [B, A, N] at new random fractions, and the fractions [B, N]."""

@@ -1,0 +1,247 @@
+"""What an agent expected while it played: values of every action along a game, as distributions where it has them.
+
+Value agents give the expected return of each action, and with C51, quantiles or IQN its whole distribution. Policy
+agents give the critic's value and the probability of each action. What the game then really paid stands beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from retrograd.core.errors import UsageError
+from retrograd.core.protocols import Agent
+from retrograd.core.types import Array, DiscreteActions, Obs
+from retrograd.networks.distributions import CategoricalActions
+from retrograd.networks.policy import ActorCritic, RecurrentActorCritic
+from retrograd.networks.q_network import QNetwork
+from retrograd.training.video import Viewer
+
+Network = QNetwork | ActorCritic | RecurrentActorCritic
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What an agent thinks of one state."""
+
+    value: float  # the best action's expected return, or the critic's word
+    q: Array | None = None  # [A]
+    probability: Array | None = None  # [A]
+    places: Array | None = None  # [A, Z] returns …
+    mass: Array | None = None  # [A, Z] … and their probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step that is worth a closer look, with the picture a human saw there."""
+
+    label: str
+    step: int
+    picture: Array | None  # [H, W, 3] uint8; None where the environment draws nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One game: what was done, what it paid and what the agent thought before each step."""
+
+    action_names: tuple[str, ...]  # empty where actions are real numbers
+    action: Array  # [T] or [T, action_dim]
+    reward: Array  # [T] as the learner counts it
+    return_to_come: Array  # [T] discounted; NaN where the game was left before its end
+    value: Array  # [T]
+    q: Array | None  # [T, A]
+    probability: Array | None  # [T, A]
+    places: Array | None  # [T, A, Z]
+    mass: Array | None  # [T, A, Z]
+    moments: tuple[Moment, ...]
+    score: float | None  # unclipped; None where the game was left before its end
+
+    @property
+    def expected(self) -> Array:
+        """[T] what the agent expected of the action it took."""
+        if self.q is None:
+            return self.value
+        taken: Array = np.take_along_axis(self.q, self.action[:, None], axis=1)[:, 0]
+        return taken
+
+    def summary(self) -> dict[str, Any]:
+        """How the expectation compares with what came; the error is positive where the agent expected too much."""
+        error = self.expected - self.return_to_come
+        known = bool(len(error)) and bool(np.isfinite(error).all())
+        varied = known and self.expected.std() > 0 and self.return_to_come.std() > 0
+        return {
+            "score": self.score,
+            "length_steps": len(self.value),
+            "mean_value": float(self.value.mean()),
+            "mean_return_to_come": float(self.return_to_come.mean()) if known else None,
+            "mean_error": float(error.mean()) if known else None,
+            "correlation": float(np.corrcoef(self.expected, self.return_to_come)[0, 1]) if varied else None,
+            "moments": {moment.label: moment.step for moment in self.moments},
+        }
+
+
+def network_of(agent: Agent) -> Network:
+    """The network that values states; UsageError for agents that have none."""
+    network = agent.parts.get("online", agent.parts.get("network"))
+    if not isinstance(network, Network):
+        raise UsageError("this agent has no values to show: it has neither a Q network nor a critic")
+    return network
+
+
+@torch.no_grad()
+def opinion_of(agent: Agent, obs: Obs, state: Any = None) -> Opinion:
+    """The opinion about the single row of ``obs`` [1, ...]; ``state`` is a recurrent agent's memory before it."""
+    network = network_of(agent)
+    device = next(network.parameters()).device
+
+    def tensors(values: Any) -> Any:
+        if isinstance(values, dict):
+            return {name: torch.from_numpy(array).to(device) for name, array in values.items()}
+        return torch.from_numpy(values).to(device)
+
+    if isinstance(network, QNetwork):
+        q = _first(network.get_q_values(tensors(obs)))
+        distributions = network.get_distributions(tensors(obs))
+        places, mass = (None, None) if distributions is None else map(_first, distributions)
+        return Opinion(float(q.max()), q=q, places=places, mass=mass)
+    if isinstance(network, RecurrentActorCritic):
+        policy, value, _ = network(tensors(obs), tensors(agent.initial_state(1) if state is None else state))
+    else:
+        policy, value = network(tensors(obs))
+    probability = _first(policy.log_probs.exp()) if isinstance(policy, CategoricalActions) else None
+    return Opinion(float(value[0]), probability=probability)
+
+
+def trace_game(
+    agent: Agent,
+    viewer: Viewer,
+    *,
+    step: int,
+    gamma: float,
+    clip_rewards: bool = False,
+    at_steps: Sequence[int] = (),
+    max_steps: int = 10_000,
+) -> Trace:
+    """Play one game as evaluation does and write down every opinion; ``at_steps`` names the moments to keep."""
+    network_of(agent)
+    if max_steps < 1:
+        raise UsageError(f"max_steps is {max_steps}: a trace needs at least 1 step")
+    state = agent.initial_state(1)
+    watch = _Moments(at_steps)
+    opinions: list[Opinion] = []
+    actions, rewards = [], []
+    score: float | None = None
+    ended = False
+    frames = viewer.pop_frames()
+    while not ended and len(opinions) < max_steps:
+        obs = viewer.observe()
+        opinion = opinion_of(agent, obs, state)
+        watch.see(len(opinions), opinion, frames[-1] if len(frames) else None)
+        decision = agent.act(obs, state, step=step, explore=False)
+        state = decision.state
+        viewer.send(decision.action)
+        answer = viewer.recv()
+        frames = viewer.pop_frames()
+        opinions.append(opinion)
+        actions.append(np.array(decision.action[0]))
+        rewards.append(float(answer.reward[0]))
+        if answer.episodes:
+            ended, score = True, answer.episodes[0].score
+    reward = np.sign(rewards) if clip_rewards else np.asarray(rewards)
+    return Trace(
+        action_names=_action_names(viewer),
+        action=np.stack(actions),
+        reward=reward,
+        return_to_come=discounted_returns(reward, gamma) if ended else np.full(len(reward), np.nan),
+        value=np.array([opinion.value for opinion in opinions]),
+        q=_stack([opinion.q for opinion in opinions]),
+        probability=_stack([opinion.probability for opinion in opinions]),
+        places=_stack([opinion.places for opinion in opinions]),
+        mass=_stack([opinion.mass for opinion in opinions]),
+        moments=watch.moments(),
+        score=score,
+    )
+
+
+def discounted_returns(reward: Array, gamma: float) -> Array:
+    """[T] Σ_k γ^k r_{t+k} up to the end of the game."""
+    returns, total = np.empty(len(reward)), 0.0
+    for time in range(len(reward) - 1, -1, -1):
+        total = reward[time] + gamma * total
+        returns[time] = total
+    return returns
+
+
+def write_trace(trace: Trace, folder: Path, stem: str) -> list[Path]:
+    """The game as a table for reading (CSV) and as arrays for computing (NPZ)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, arrays = folder / f"{stem}.csv", folder / f"{stem}.npz"
+    prefix, columns = ("q", trace.q) if trace.q is not None else ("p", trace.probability)
+    names = [f"{prefix}_{name}" for name in trace.action_names] if columns is not None else []
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", "action", "reward", "value", "return_to_come", *names])
+        for time in range(len(trace.value)):
+            action = trace.action[time]
+            word = trace.action_names[int(action)] if trace.action_names else " ".join(f"{x:.5g}" for x in action)
+            numbers = [trace.reward[time], trace.value[time], trace.return_to_come[time]]
+            numbers += [] if columns is None else list(columns[time])
+            writer.writerow([time, word, *(f"{number:.6g}" for number in numbers)])
+    fields = ("action", "reward", "return_to_come", "value", "q", "probability", "places", "mass")
+    held = {name: getattr(trace, name) for name in fields if getattr(trace, name) is not None}
+    np.savez_compressed(arrays, **held, action_names=np.array(trace.action_names, np.str_))
+    return [table, arrays]
+
+
+class _Moments:
+    """Keeps the steps asked for, or else those of extreme opinions, with their pictures."""
+
+    def __init__(self, at_steps: Sequence[int]) -> None:
+        self._wanted = set(at_steps)
+        self._best: dict[str, tuple[float, Moment]] = {}
+
+    def see(self, step: int, opinion: Opinion, picture: Array | None) -> None:
+        if self._wanted:
+            if step in self._wanted:
+                self._best[f"step {step}"] = (0.0, Moment(f"step {step}", step, picture))
+            return
+        ranks = {"highest value": opinion.value, "lowest value": -opinion.value}
+        preference = opinion.q if opinion.q is not None else opinion.probability
+        if preference is not None and len(preference) > 1:
+            second, first = np.partition(preference, -2)[-2:]
+            ranks["clearest choice"] = float(first - second)
+        for label, rank in ranks.items():
+            if label not in self._best or rank > self._best[label][0]:
+                self._best[label] = (rank, Moment(label, step, picture))
+
+    def moments(self) -> tuple[Moment, ...]:
+        missing = self._wanted - {moment.step for _, moment in self._best.values()}
+        if missing:
+            raise UsageError(f"the game ended before step {min(missing)}")
+        found: dict[int, Moment] = {}
+        for _, moment in self._best.values():
+            other = found.get(moment.step)
+            label = f"{other.label}, {moment.label}" if other is not None else moment.label
+            found[moment.step] = Moment(label, moment.step, moment.picture)
+        return tuple(found[step] for step in sorted(found))
+
+
+def _first(tensor: torch.Tensor) -> Array:
+    return tensor[0].float().cpu().numpy()
+
+
+def _stack(arrays: Sequence[Array | None]) -> Array | None:
+    return None if arrays[0] is None else np.stack([array for array in arrays if array is not None])
+
+
+def _action_names(viewer: Viewer) -> tuple[str, ...]:
+    actions = viewer.spec.action
+    if not isinstance(actions, DiscreteActions):
+        return ()
+    return actions.names or tuple(f"action {number}" for number in range(actions.n))
