@@ -22,7 +22,9 @@ from retrograd import ExperimentRunner, cli
 from retrograd.core.errors import UsageError
 from retrograd.experiments.budget import Inspection
 from retrograd.experiments.definition import Definition
+from retrograd.experiments.groups import group_rows
 from retrograd.experiments.ledger import Ledger, State
+from retrograd.experiments.report import make_report
 
 FRAMES = 1000
 
@@ -30,13 +32,22 @@ STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
 
-words = dict(word.split("=", 1) for word in sys.argv[2:])
-folder = Path(words["output_dir"].strip("'")) / words["run_name"]
-assert not folder.exists(), "started into another run's folder"
-folder.mkdir(parents=True)
+words = dict(word.split("=", 1) for word in sys.argv[2:] if "=" in word)
+if sys.argv[1] == "resume":
+    folder = Path(sys.argv[2])
+    checkpoint = folder / "checkpoints" / "latest"
+    if checkpoint.read_text() == "broken":
+        print("retrograd: the checkpoint is broken", file=sys.stderr)
+        sys.exit(2)
+    words |= json.loads(checkpoint.read_text())
+else:
+    folder = Path(words["output_dir"].strip("'")) / words["run_name"]
+    assert not folder.exists(), "started into another run's folder"
+    folder.mkdir(parents=True)
 diary = folder.parent.parent / "diary.txt"
 with diary.open("a") as file:
-    file.write(f"start {folder.name} {os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n")
+    word = {"resume": "resume", "train": "start"}[sys.argv[1]]
+    file.write(f"{word} {folder.name} {os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n")
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
 level = float(words.get("x", 1)) - float(words.get("y", 0))
@@ -49,6 +60,8 @@ for part in range(1, 11):
     (folder / "train_log.csv").write_text("\\n".join(rows) + "\\n")
     time.sleep(float(words.get("seconds", 0)) / 10)
     if stopped:
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        (folder / "checkpoints" / "latest").write_text(json.dumps({**words, "seconds": 0}))
         sys.exit(143)
 summary = {"step": 1000, "env_frames": 1000, "wall_seconds": 2.0, "final": {"mean_return": level * 10}}
 (folder / "summary.json").write_text(json.dumps(summary))
@@ -160,14 +173,14 @@ def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(tmp_path, sc
     outcome = runner.run_hyperparameter_sweep(["fail=true,false"])
     assert outcome.counts == {"failed": 1, "finished": 1}
     assert [(row["exit_code"], row["reason"]) for row in outcome.failed] == [(5, "it cannot be done")]
-    assert "it cannot be done" in (tmp_path / "s" / "report.html").read_text() if runner.save_results() else False
+    report = make_report("s", Definition.load(tmp_path / "s"), group_rows(outcome.rows, "final"), outcome.rows, [])
+    assert "(exit code 5): it cannot be done" in report
     make_runner(tmp_path / "s", script).run_hyperparameter_sweep(["fail=true,false"])
     assert starts(tmp_path / "s") == Counter({"000_true": 2, "001_false": 1})
 
 
 def test_a_polite_stop_lets_runs_save_and_the_sweep_go_on(tmp_path, script):
     folder = tmp_path / "s"
-    runner = make_runner(folder, script)
 
     class StopOnceRunning:
         def say(self, text):
@@ -186,7 +199,10 @@ def test_a_polite_stop_lets_runs_save_and_the_sweep_go_on(tmp_path, script):
     runner = make_runner(folder, script, progress=StopOnceRunning())
     outcome = runner.run_hyperparameter_sweep(["x=1,2,3", "seconds=1"])
     assert (outcome.stopped, outcome.counts) == (signal.SIGTERM, {"stopped": 2, "planned": 1})
+    (folder / "runs/001_2/checkpoints/latest").write_text("broken")
     assert make_runner(folder, script).run_hyperparameter_sweep(["x=1,2,3", "seconds=1"]).counts == {"finished": 3}
+    assert starts(folder) == Counter({"000_1": 1, "001_2": 2, "002_3": 1})
+    assert [name for word, name, *_ in diary(folder) if word == "resume"] == ["000_1"]
 
 
 def test_runs_keep_to_cores_and_memory(tmp_path, script):
@@ -216,36 +232,25 @@ def test_a_mistake_in_one_run_is_found_before_any_starts(tmp_path, script):
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize("search", ["random", "bayes"])
-def test_a_search_takes_more_trials_and_leaves_the_old_ones_alone(tmp_path, script, search):
-    pytest.importorskip("optuna")
-    words = ["x=uniform(0.5,4)", "seed=0,1"]
-    folder = tmp_path / "s"
-    few = make_runner(folder, script).run_hyperparameter_sweep(words, search=search, trials=2)
-    assert few.counts == {"finished": 4}
-    assert few.rows[0]["x"] == "1.0"  # the config's own value comes first
-    outcome = make_runner(folder, script).run_hyperparameter_sweep(words, search=search, trials=4)
-    assert outcome.counts == {"finished": 8}
-    assert len({row["x"] for row in outcome.rows}) == 4  # no setting is drawn twice
-    assert set(starts(folder).values()) == {1}
-    assert (folder / "study.db").exists()
-
-
-def test_a_trial_under_way_at_a_kill_is_gone_on_with(tmp_path, script):
+def test_a_search_goes_on_after_a_kill_and_takes_more_trials(tmp_path, script):
     optuna = pytest.importorskip("optuna")
-    words = ["x=uniform(0.5,4)", "seconds=0.5"]
+    words = ["x=uniform(0.5,4)", "seconds=0.5", "seed=0,1"]
     folder = tmp_path / "s"
-    options = {"search": "random", "trials": 3}
+    options = {"search": "bayes", "trials": 2}
     code = DRIVER.format(here=str(Path(__file__).parent)).replace("sys.argv[3:])", f"sys.argv[3:], **{options})")
     sweep = subprocess.Popen([sys.executable, "-c", code, str(folder), str(script), *words])
-    wait_for(lambda: len(starts(folder)) == 2)
+    wait_for(lambda: len(starts(folder)) == 3)  # in the middle of the second trial
     sweep.send_signal(signal.SIGKILL)
     sweep.wait()
-    outcome = make_runner(folder, script).run_hyperparameter_sweep(words, **options)
-    assert outcome.counts == {"finished": 3}
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/study.db")
+    ended_before = ends(folder)
+    outcome = make_runner(folder, script).run_hyperparameter_sweep(words, search="bayes", trials=3)
+    assert outcome.counts == {"finished": 6}
+    assert outcome.rows[0]["x"] == "1.0"  # the config's own value comes first
+    assert len({row["x"] for row in outcome.rows}) == 3  # no setting is drawn twice
+    assert all(starts(folder)[name] == 1 for name in ended_before)
+    study = optuna.load_study(study_name="sweep", storage=f"sqlite:///{folder}/study.db")
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3
-    assert [trial.value for trial in study.trials] == [row["final_score"] for row in outcome.rows]
+    assert [trial.value for trial in study.trials] == [row["final_score"] for row in outcome.rows[::2]]
 
 
 def test_trials_behind_the_median_are_pruned(tmp_path, script, monkeypatch):
@@ -285,8 +290,8 @@ def test_the_table_is_the_same_in_both_forms_and_the_report_needs_no_network(tmp
 
 def test_an_ablation_draws_its_figure(tmp_path, script):
     from retrograd.experiments.ablation import parse_ablation
-    from retrograd.experiments.ablation_plots import measure_effects
-    from retrograd.experiments.groups import group_rows
+    from retrograd.experiments.ablation_plots import draw_ablation, measure_effects
+    from retrograd.experiments.sweep_plots import save_figures
 
     ablation = {
         "title": "parts",
@@ -298,9 +303,12 @@ def test_an_ablation_draws_its_figure(tmp_path, script):
     }
     runner = make_runner(tmp_path, script)
     outcome = runner.run_hyperparameter_sweep(["seed=0,1,2"], ablation=ablation)
-    names = {path.name for path in runner.save_results()}
-    assert names >= {"ablation.png", "ablation.svg"}
-    effects = measure_effects(parse_ablation(ablation, "a"), group_rows(outcome.rows, "final"))
+    series, groups = parse_ablation(ablation, "a"), group_rows(outcome.rows, "final")
+    figures = draw_ablation(tmp_path, series, groups, "final")
+    assert [axis.get_title() for axis in figures["ablation"].axes] == ["minus", "plus", "What each part brings"]
+    assert [len(axis.lines) for axis in figures["ablation"].axes[:2]] == [2, 2]  # full is in both
+    assert {path.name for path in save_figures(figures, tmp_path)} == {"ablation.png", "ablation.svg"}
+    effects = measure_effects(series, groups)
     assert [(effect.variant.name, effect.value, effect.low) for effect in effects] == [
         ("no_a", 10.0, 10.0),  # what taking the part out costs
         ("with_b", 30.0, 30.0),
@@ -353,3 +361,29 @@ def test_every_shipped_ablation_makes_runs(capsys):
 def test_an_ablation_is_no_single_run(capsys):
     assert cli.main(["train", "ablation=rainbow"]) == 2
     assert "retrograd sweep ablation" in capsys.readouterr().err
+
+
+def test_real_runs_killed_in_the_middle(tmp_path):
+    """REQ EXP-1: the whole command with real trainings; after a kill only what was not finished is run again."""
+    words = [
+        "agent=dqn", "env=retrograd/Catch-v0", "seed=0,1", "preset=modern", "training.total_env_frames=600",
+        "training.num_envs=1", "training.warmup_random_steps=550", "training.log_every_steps=20", "agent.batch_size=4",
+        "replay.capacity=1000", "eval.full_episodes=2", "eval.record_video=false", "hardware.device=cpu",
+    ]  # fmt: skip
+    arguments = ["sweep", *words, f"output_dir={tmp_path}", "--name", "real", "--cores", "1"]
+    folder = tmp_path / "sweeps" / "real"
+    sweep = subprocess.Popen([sys.executable, "-m", "retrograd", *arguments], stderr=subprocess.DEVNULL)
+    wait_for((folder / "runs" / "001_seed1" / "train_log.csv").exists, seconds=120)
+    sweep.send_signal(signal.SIGKILL)
+    sweep.wait()
+    first = (folder / "runs" / "000_seed0" / "summary.json").stat()
+    assert cli.main(arguments) == 0
+    entries = json.loads((folder / "runs.json").read_text())
+    assert {name: (entry["state"], entry["starts"]) for name, entry in entries.items()} == {
+        "000_seed0": ("finished", 1),
+        "001_seed1": ("finished", 2),
+    }
+    assert (folder / "runs" / "000_seed0" / "summary.json").stat() == first
+    assert [path.name for path in sorted((folder / "runs").iterdir())] == ["000_seed0", "001_seed1"]
+    with (folder / "results.csv").open(newline="") as file:
+        assert [(row["seed"], row["step"]) for row in csv.DictReader(file)] == [("0", "600"), ("1", "600")]

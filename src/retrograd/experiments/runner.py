@@ -55,6 +55,7 @@ class _Job:
     child: Child
     need: Need
     inspection: Inspection
+    resumed: bool
     pruned: bool = False
 
 
@@ -181,18 +182,25 @@ class ExperimentRunner:
     def _save_table(self, ledger: Ledger) -> list[Path]:
         return save_table(self.rows(ledger), self.folder)
 
-    def start(self, spec: RunSpec, inspection: Inspection) -> Child:
-        """Start or go on with a run."""
+    def resumable(self, spec: RunSpec) -> bool:
+        """Whether a run left a checkpoint to go on from."""
+        return (self.run_folder(spec) / "checkpoints" / "latest").exists()
+
+    def start(self, spec: RunSpec, inspection: Inspection, *, resume: bool) -> Child:
+        """Go on with a run from its checkpoint, or start it from nothing."""
         folder = self.run_folder(spec)
         hardware = inspection.config["hardware"]
         threads = inspection.threads or self.budget.threads
         shares = [f"hardware.{key}={threads}" for key in ("torch_threads", "env_threads") if hardware.get(key) is None]
-        if folder.exists():
-            shutil.rmtree(folder)  # what a killed run left cannot be gone on with
-        place = [f"output_dir={quote(str(folder.parent))}", f"run_name={folder.name}"]
-        command = [*self._command, "train", *spec.overrides, *shares, *place]
+        if resume:
+            words = ["resume", str(folder), *shares]
+        else:
+            if folder.exists():
+                shutil.rmtree(folder)  # a run killed before its first checkpoint
+            words = ["train", *spec.overrides, *shares, f"output_dir={quote(str(folder.parent))}"]
+            words.append(f"run_name={folder.name}")
         log = self.folder / "logs" / f"{spec.name}.log"
-        return start_child(command, threads=threads, log=log, folder=self.folder)
+        return start_child([*self._command, *words], threads=threads, log=log, folder=self.folder)
 
     @property
     def progress(self) -> SweepProgress:
@@ -235,14 +243,19 @@ class _Schedule:
         while len(self._jobs) < runner.budget.jobs and self._peek():
             assert self._next is not None
             spec, inspection = self._next
-            need = runner.budget.need(inspection)
-            if not runner.budget.fits(need, [job.need for job in self._jobs]):
+            if not runner.budget.fits(runner.budget.need(inspection), [job.need for job in self._jobs]):
                 return
             self._next = None
-            again = self._ledger[spec.name].starts
-            self._ledger.change(spec.name, State.RUNNING)
-            self._jobs.append(_Job(spec, runner.start(spec, inspection), need, inspection))
-            runner.progress.say(f"{'went on with' if again else 'started'} {spec.name}")
+            self._start(spec, inspection, resume=runner.resumable(spec))
+
+    def _start(self, spec: RunSpec, inspection: Inspection, *, resume: bool) -> None:
+        runner = self._runner
+        before = self._ledger[spec.name].starts
+        self._ledger.change(spec.name, State.RUNNING)
+        child = runner.start(spec, inspection, resume=resume)
+        self._jobs.append(_Job(spec, child, runner.budget.need(inspection), inspection, resume))
+        word = "goes on" if resume else "starts again" if before else "starts"
+        runner.progress.say(f"{spec.name} {word}")
 
     def _peek(self) -> bool:
         """Find the next run that has something left to do."""
@@ -284,6 +297,10 @@ class _Schedule:
     def _settle(self, job: _Job, code: int) -> None:
         spec = job.spec
         finished = (self._runner.run_folder(spec) / "summary.json").exists()
+        if job.resumed and code == UsageError.exit_code and not self._received:
+            self._runner.progress.say(f"{spec.name} cannot go on: {last_words(job.child.log)}")
+            self._start(spec, job.inspection, resume=False)
+            return
         if code == 0 and finished:
             state, reason = State.FINISHED, None
         elif job.pruned:
@@ -296,7 +313,7 @@ class _Schedule:
         score = self._score(spec)
         self._source.settle(spec, state, score)
         shown = "" if score is None else f", {self._runner.metric} score {score:.6g}"
-        self._runner.progress.say(f"{state} {spec.name}{shown}{f': {reason}' if reason else ''}")
+        self._runner.progress.say(f"{spec.name} {state}{shown}{f': {reason}' if reason else ''}")
 
     def _score(self, spec: RunSpec) -> float | None:
         folder = self._runner.run_folder(spec)

@@ -14,6 +14,7 @@ from retrograd.experiments.ledger import Ledger, State
 from retrograd.experiments.results import Curve
 
 STUDY_FILE = "study.db"
+STUDY_NAME = "sweep"  # not the folder's, which may be renamed
 SLICES = 10  # how often a running trial is compared with the others
 PRUNE_AFTER_TRIALS = 5
 PRUNE_AFTER_SLICES = 2
@@ -136,7 +137,7 @@ class Study:
         optuna = self._optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         return optuna.create_study(
-            study_name=self._folder.name,
+            study_name=STUDY_NAME,
             storage=f"sqlite:///{self._folder.resolve() / STUDY_FILE}",
             direction="maximize",
             load_if_exists=True,
