@@ -26,6 +26,7 @@ _PUBLIC = {
     "Rainbow": "api",
     "RandomPlayer": "api",
     "evaluate_checkpoint": "api",
+    "resume": "api",
     "train": "api",
     "BaseAgent": "agents",
     "BaseWrapper": "envs.wrappers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +17,8 @@ from retrograd.core.types import Obs
 if TYPE_CHECKING:
     from retrograd.core.protocols import Agent
     from retrograd.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
 
 
 class Learner:
@@ -47,25 +50,36 @@ class Learner:
         self._quiet = quiet
         self._trainer: Trainer | None = None
         self._agent: Agent | None = None
-        self._step = 0
+        self._step = self._env_frames = 0
+        self._default_frames: int = self.config["training"]["total_env_frames"]
 
     def learn(self, total_frames: int | None = None) -> Learner:
         """Train for ``total_frames`` more emulator frames (default: the config's budget); a run folder is written."""
+        frames = self._default_frames if total_frames is None else total_frames
         if self._trainer is None:
-            if total_frames is not None:
-                self.config = self.config.with_values({"training.total_env_frames": total_frames})
-            self._trainer = build.build_trainer(self.config, env=self._env, quiet=self._quiet)
-            if self._agent is not None:  # loaded earlier: go on from its weights
-                for name, part in self._trainer.agent.parts.items():
-                    part.load_state_dict(self._agent.parts[name].state_dict())
-            self._agent = self._trainer.agent
+            self._trainer = self._begin(frames)
         else:
             plan = self._trainer.run.plan
-            frames = total_frames or self.config["training"]["total_env_frames"]
-            self._trainer.extend(self._trainer.run.step + -(-frames // plan.frames_per_step))
+            total_steps = self._trainer.run.step + -(-frames // plan.frames_per_step)
+            self.config = self.config.with_values({"training.total_env_frames": total_steps * plan.frames_per_step})
+            self._trainer.extend(total_steps, self.config.to_yaml())
         self._trainer.train()
-        self._step = self._trainer.run.step
+        self._step, self._env_frames = self._trainer.run.step, self._trainer.run.env_frames
         return self
+
+    def _begin(self, frames: int) -> Trainer:
+        """A new run; one of a loaded agent goes on counting, so that its schedules go on, too."""
+        changes: dict[str, Any] = {"training.total_env_frames": self._env_frames + frames}
+        if self._env_frames:
+            changes["run_name"] = None  # that name has a folder already
+        self.config = self.config.with_values(changes)
+        trainer = build.build_trainer(self.config, env=self._env, quiet=self._quiet)
+        if self._agent is not None:
+            for name, part in trainer.agent.parts.items():
+                part.load_state_dict(self._agent.parts[name].state_dict())
+        trainer.run.begin_at(self._step)
+        self._agent = trainer.agent
+        return trainer
 
     @property
     def folder(self) -> Path | None:
@@ -109,7 +123,7 @@ class Learner:
 
         return CheckpointStore(Path(path)).save(
             step=self._step,
-            env_frames=self._step * (self._trainer.run.plan.frames_per_step if self._trainer else 1),
+            env_frames=self._env_frames,
             parts=self.agent.parts,
             rng={},
             metrics={"step": self._step},
@@ -130,7 +144,8 @@ class Learner:
             )
         learner = cls.__new__(cls)
         learner.config, learner._env, learner._quiet = config, env, False
-        learner._trainer, learner._step = None, checkpoint.step
+        learner._trainer, learner._step, learner._env_frames = None, checkpoint.step, checkpoint.env_frames
+        learner._default_frames = config["training"]["total_env_frames"]
         _, learner._agent = build.restore_agent(checkpoint, config, env=env)
         return learner
 
@@ -234,6 +249,20 @@ def train(config: Config | Sequence[str] = ()) -> dict[str, Any]:
         return trainer.train()
     finally:
         trainer.close()
+
+
+def resume(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Go on with a stopped or killed run as ``retrograd resume`` does; returns the summary.
+
+    ``overrides`` may give it more budget, such as ``{"training.total_env_frames": 100_000_000}``.
+    """
+    resumed = build.resume_trainer(path, overrides)
+    for note in resumed.notes:
+        log.warning("%s", note)
+    try:
+        return resumed.trainer.train()
+    finally:
+        resumed.trainer.close()
 
 
 def evaluate_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:

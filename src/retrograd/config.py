@@ -201,7 +201,8 @@ def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
 def from_saved(content: Mapping[str, Any]) -> Config:
     """The config a run folder or a checkpoint holds; a key younger than it takes the value that changes nothing."""
     values = _thaw(content)
-    values["training"] = _shipped_group("training", "default") | values.get("training", {})
+    for group in ("training", "checkpoint"):
+        values[group] = _shipped_group(group, "default") | values.get(group, {})
     values["env_protocol"] = {"flicker_probability": 0.0} | values.get("env_protocol", {})
     for tracker, younger in TRACKER_KEYS.items():
         values[tracker] = younger | values.get(tracker, {})

@@ -254,6 +254,12 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "watchdog_seconds": _number(0, above=True, optional=True),
         "memory_fraction": _number(0, 1, above=True),
     },
+    "checkpoint": {
+        "every_frames": _int(1, optional=True),
+        "keep_last": _int(2),
+        "keep_every_frames": _int(1, optional=True),
+        "replay": _BOOL,
+    },
     "wandb": {**_TRACKER, "mode": _choice("online", "offline")},
     "mlflow": {**_TRACKER, "tracking_uri": _NAME, "experiment": _NAME},
     "tensorboard": _TRACKER,

@@ -54,8 +54,7 @@ def train(*overrides, steps, env=None, name="retrograd/Catch-v0", base=SMALL):
         on_update=lambda _: None,
     )
     agent = builder.agent(envs.spec)
-    begin, _ = builder.loop(agent, envs, run)
-    for _ in begin():
+    for _ in builder.loop(agent, envs, run).begin():
         pass
     envs.close()
     return builder, agent, scores

@@ -111,15 +111,31 @@ class TestCsv:
         path = tmp_path / "update_log.csv"
         assert path.read_text() == "step,policy_loss,kl,wall_seconds\n1,0.5,,9.0\n2,0.5,0.25,10.0\n"
 
-    def test_truncate_to_a_step_and_go_on(self, tmp_path: Path) -> None:
+    def test_cut_back_to_a_saved_moment_and_go_on(self, tmp_path: Path) -> None:
+        """Rows written since and a torn line go, in a new process too; a table that had no row has no file again."""
         sink = CsvSink(tmp_path)
         for step in (10, 20, 30):
             sink.write("train", {"step": step, "episode_return": step})
+            if step == 20:
+                moment = sink.state_dict()
+        sink.write("eval", {"step": 30})
         before = (tmp_path / "train_log.csv").read_bytes()
-        sink.truncate_to(20)
+        with open(tmp_path / "train_log.csv", "ab") as file:
+            file.write(b"40,1")
+        again = CsvSink(tmp_path)
+        again.load_state_dict(moment)
         assert [row["step"] for row in read_csv(tmp_path / "train_log.csv")] == [10, 20]
-        sink.write("train", {"step": 30, "episode_return": 30})
+        assert not (tmp_path / "eval_log.csv").exists()
+        assert again.state_dict() == moment
+        again.write("train", {"step": 30, "episode_return": 30})
         assert (tmp_path / "train_log.csv").read_bytes() == before
+        assert again.state_dict() == {"train": 3, "update": 0, "eval": 0}
+
+    def test_rows_that_are_lost_are_reported(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        sink = CsvSink(tmp_path)
+        sink.write("train", {"step": 1})
+        sink.load_state_dict({"train": 2})
+        assert "has 1 rows, 2 were written" in caplog.text
 
     def test_unknown_table(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="Did you mean 'train'"):

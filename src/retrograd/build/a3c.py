@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from torch import nn
 from retrograd.agents.policy import PolicyAgent, PolicyLearner
 from retrograd.build import policy
 from retrograd.build.policy import UPDATE_COLUMNS
-from retrograd.build.workers import check_env, check_normalizers, worker_builder
+from retrograd.build.workers import check_env, check_normalizers, worker_builder, worker_config
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import EnvSpec
@@ -20,6 +20,7 @@ from retrograd.distributed.workers import Wires, WorkerParts, asynchronous
 from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic
 from retrograd.replay import RolloutBuffer
+from retrograd.training.loop import Loop
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -41,20 +42,20 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     return policy.make_agent(builder, spec)
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, PolicyAgent)
     check_env(builder)
-    begin = partial(
-        asynchronous,
-        run,
-        partial(share, _learner_of(agent), agent.network),
-        partial(take_over, _learner_of(agent), agent.network),
-        partial(make_worker, builder.config.to_yaml(), builder.env),
-        workers=builder.config["agent"]["workers"],
-    )
-    return begin, dict
+
+    def begin() -> Iterator[None]:
+        yield from asynchronous(
+            run,
+            partial(share, _learner_of(agent), agent.network),
+            partial(take_over, _learner_of(agent), agent.network),
+            partial(make_worker, worker_config(builder, run), builder.env),
+            workers=builder.config["agent"]["workers"],
+        )
+
+    return Loop(begin)
 
 
 def share(learner: PolicyLearner, network: nn.Module, context: Any) -> SharedParameters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ from retrograd.build.normalizers import Normalizers
 from retrograd.build.protocol import atari_protocol
 from retrograd.config import Config
 from retrograd.core.errors import CheckpointError, UsageError
+from retrograd.core.schedules import Horizon
 from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
 from retrograd.envs.factory import EnvironmentFactory, twin
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from retrograd.core.protocols import Agent, VecEnv
     from retrograd.training.checkpoint import Checkpoint
+    from retrograd.training.loop import Loop
     from retrograd.training.run import Run
     from retrograd.training.video import VideoInfo, Viewer
 
@@ -55,6 +57,7 @@ class Builder:
         self.streams = Streams(config["seed"])
         self.factory = EnvironmentFactory()
         self.normalizers = Normalizers.of(config)
+        self._horizon: Horizon | None = None
         self._kind = import_module(f"retrograd.build.{KINDS[config['agent']['kind']]}")
 
     def environments(self) -> VecEnv:
@@ -108,6 +111,12 @@ class Builder:
         flickering = self._flicker(viewer, Streams(seed)["flicker"])
         return self.normalizers.wrap_evaluation(flickering)  # type: ignore[return-value]
 
+    def horizon(self, spec: EnvSpec) -> Horizon:
+        """The planned length of the run, one object for all schedules that follow it."""
+        if self._horizon is None:
+            self._horizon = Horizon(-(-self.config["training"]["total_env_frames"] // spec.frames_per_step))
+        return self._horizon
+
     def device(self) -> torch.device:
         import torch
 
@@ -138,12 +147,10 @@ class Builder:
         columns: tuple[str, ...] = getattr(self._kind, "UPDATE_COLUMNS", COLUMNS["update"])
         return columns
 
-    def loop(
-        self, agent: Agent, envs: VecEnv, run: Run
-    ) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
-        """A function that begins the loop of the agent's kind, and what it adds to the log rows."""
-        loop: Any = self._kind.make_loop(self, agent, envs, run)
-        return loop  # type: ignore[no-any-return]
+    def loop(self, agent: Agent, envs: VecEnv, run: Run) -> Loop:
+        """The loop of the agent's kind: how to begin it, and what of it a checkpoint holds."""
+        loop: Loop = self._kind.make_loop(self, agent, envs, run)
+        return loop
 
 
 @dataclass(frozen=True)
@@ -206,9 +213,14 @@ def seed_everything(seed: int) -> None:
     """Global generators, for code that asks them; ours come from named streams."""
     import torch
 
+    seed_globals(seed)
+    torch.manual_seed(seed)
+
+
+def seed_globals(seed: int) -> None:
+    """Those of Python and numpy; once more when all is built, as some libraries draw when they are imported."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - third-party environments may use the old generator
-    torch.manual_seed(seed)
 
 
 def set_threads(torch_threads: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,9 @@ from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import ContinuousActions, EnvSpec
 from retrograd.replay.null import NoReplay
+from retrograd.training.loop import Loop
 from retrograd.training.off_policy import off_policy
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -27,11 +28,20 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     return ConstantAgent(_constant_action(builder.config["agent"]["action"], spec))
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
-    loop = partial(off_policy, agent, envs, NoReplay(), run, batch_size=1, start_size=1, updates_per_step=Fraction(0))
-    return loop, dict
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
+    player = Player(agent, envs, run)
+    begin = partial(
+        off_policy,
+        agent,
+        envs,
+        NoReplay(),
+        run,
+        batch_size=1,
+        start_size=1,
+        updates_per_step=Fraction(0),
+        player=player,
+    )
+    return Loop(begin, player=player)
 
 
 def _constant_action(action: int, spec: EnvSpec) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,20 @@ import torch
 
 from retrograd.agents.impala import ImpalaAgent
 from retrograd.build import policy
-from retrograd.build.workers import check_env, check_normalizers, slots_per_worker, worker_builder
+from retrograd.build.workers import (
+    check_env,
+    check_normalizers,
+    slots_per_worker,
+    worker_builder,
+    worker_config,
+)
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import EnvSpec
 from retrograd.distributed.actors import Actor, actors_and_learner
 from retrograd.distributed.slots import SlotRollouts, Slots
 from retrograd.distributed.workers import Wires, WorkerParts
 from retrograd.networks.policy import make_actor_critic
+from retrograd.training.loop import Loop
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -46,21 +53,20 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     )
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, ImpalaAgent)
     check_env(builder)
-    rollouts_per_update = builder.config["agent"]["rollouts_per_update"]
-    begin = partial(
-        actors_and_learner,
-        run,
-        agent,
-        partial(make_slots, builder, envs.spec),
-        partial(make_worker, builder.config.to_yaml(), builder.env),
-        rollouts_per_update=rollouts_per_update,
-    )
-    return begin, dict
+
+    def begin() -> Iterator[None]:
+        yield from actors_and_learner(
+            run,
+            agent,
+            partial(make_slots, builder, envs.spec),
+            partial(make_worker, worker_config(builder, run), builder.env),
+            rollouts_per_update=builder.config["agent"]["rollouts_per_update"],
+        )
+
+    return Loop(begin)
 
 
 def make_slots(builder: Builder, spec: EnvSpec, context: Any) -> list[Slots]:

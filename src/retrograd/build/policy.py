@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,14 @@ from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Samp
 from retrograd.agents.ppo import PPOLoss
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
-from retrograd.core.schedules import Constant, Linear, Schedule
+from retrograd.core.schedules import Constant, Schedule, WholeRun
 from retrograd.core.types import ContinuousActions, EnvSpec
 from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic
 from retrograd.replay import RolloutBuffer
+from retrograd.training.loop import Loop
 from retrograd.training.on_policy import on_policy
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     )
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, PolicyAgent)
     values = builder.config["agent"]
     rollouts = RolloutBuffer(
@@ -75,7 +74,9 @@ def make_loop(
         gae_lambda=values["gae_lambda"],
         device=builder.device(),
     )
-    return partial(on_policy, agent, envs, rollouts, run, value_of=agent.values), dict
+    player = Player(agent, envs, run)
+    begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
+    return Loop(begin, player=player, parts={"rollouts": rollouts})
 
 
 def check_policy(builder: Builder, spec: EnvSpec) -> None:
@@ -142,4 +143,4 @@ def make_schedule(builder: Builder, spec: EnvSpec, start: float, end: float | No
     """A straight line over the whole run, or a constant."""
     if end is None:
         return Constant(start)
-    return Linear(start, end, -(-builder.config["training"]["total_env_frames"] // spec.frames_per_step))
+    return WholeRun(start, end, builder.horizon(spec))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,14 @@ import torch
 from retrograd.agents.pqn import PQNAgent
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
-from retrograd.core.schedules import Constant, Linear, Schedule
+from retrograd.core.schedules import Constant, Linear, Schedule, WholeRun
 from retrograd.core.types import DiscreteActions, EnvSpec
 from retrograd.exploration import EpsilonGreedy
 from retrograd.networks.q_network import make_q_network
 from retrograd.replay import RolloutBuffer
+from retrograd.training.loop import Loop
 from retrograd.training.on_policy import on_policy
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     )
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, PQNAgent)
     values = builder.config["agent"]
     rollouts = RolloutBuffer(
@@ -67,12 +66,13 @@ def make_loop(
         gae_lambda=values["q_lambda"],
         device=builder.device(),
     )
-    return partial(on_policy, agent, envs, rollouts, run, value_of=agent.values), dict
+    player = Player(agent, envs, run)
+    begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
+    return Loop(begin, player=player, parts={"rollouts": rollouts})
 
 
 def _learning_rate(builder: Builder, spec: EnvSpec) -> Schedule:
     preset = builder.config["preset"]
     if preset["lr_end"] is None:
         return Constant(preset["lr"])
-    total_steps = -(-builder.config["training"]["total_env_frames"] // spec.frames_per_step)
-    return Linear(preset["lr"], preset["lr_end"], total_steps)
+    return WholeRun(preset["lr"], preset["lr_end"], builder.horizon(spec))

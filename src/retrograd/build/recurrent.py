@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,9 @@ from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import EnvSpec
 from retrograd.networks.policy import make_recurrent_actor_critic
 from retrograd.replay import RecurrentRolloutBuffer
+from retrograd.training.loop import Loop
 from retrograd.training.on_policy import on_policy
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     )
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, RecurrentPolicyAgent)
     values = builder.config["agent"]
     buffer = RecurrentRolloutBuffer(
@@ -62,4 +61,6 @@ def make_loop(
         gae_lambda=values["gae_lambda"],
         device=builder.device(),
     )
-    return partial(on_policy, agent, envs, StateRollouts(buffer), run, value_of=agent.values), dict
+    rollouts, player = StateRollouts(buffer), Player(agent, envs, run)
+    begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
+    return Loop(begin, player=player, parts={"rollouts": rollouts})

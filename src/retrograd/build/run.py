@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retrograd.build.builder import Builder, Judge, seed_everything, set_threads
+from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads
 from retrograd.build.memory import check_memory
 from retrograd.build.trackers import check_trackers, open_trackers
 from retrograd.config import Config
@@ -19,6 +19,7 @@ from retrograd.core.types import EnvSpec
 
 if TYPE_CHECKING:
     from retrograd.core.protocols import VecEnv
+    from retrograd.training.lock import RunLock
     from retrograd.training.run import Plan
     from retrograd.training.trainer import Trainer
 
@@ -26,18 +27,33 @@ if TYPE_CHECKING:
 def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str] = (), quiet: bool = False) -> Trainer:
     """Check what can be checked, make the parts, and only then the run folder."""
     run_folder(config)
+    builder, envs = open_environments(config, env)
+    locks: list[RunLock] = []
+
+    def open_folder() -> RunLock:
+        locks.append(_open_folder(run_folder(config), builder, command_line or sys.argv))
+        return locks[0]
+
+    try:
+        return assemble(builder, envs, open_folder, quiet=quiet)
+    except BaseException as error:
+        envs.close()
+        for lock in locks:
+            lock.release()
+            if isinstance(error, UsageError):
+                shutil.rmtree(lock.folder)  # made a moment ago, by us
+        raise
+
+
+def open_environments(config: Config, env: Any) -> tuple[Builder, VecEnv]:
+    """What comes first in every run: enough memory, a device, seeds, threads, and something to play."""
     check_memory(config)
     check_trackers(config)
     builder = Builder(config, env=env)
     builder.device()
     seed_everything(config["seed"])
     set_threads(config["hardware"]["torch_threads"])
-    envs = builder.environments()
-    try:
-        return _assemble(builder, envs, command_line, quiet)
-    except BaseException:
-        envs.close()
-        raise
+    return builder, builder.environments()
 
 
 def run_folder(config: Config) -> Path:
@@ -61,8 +77,8 @@ def make_plan(config: Config, spec: EnvSpec) -> Plan:
     training, frames = config["training"], spec.frames_per_step
     rollout_steps = config["agent"].get("rollout_steps")
 
-    def steps(key: str) -> int | None:
-        return None if training[key] is None else max(1, training[key] // frames)
+    def steps(period: int | None) -> int | None:
+        return None if period is None else max(1, period // frames)
 
     return Plan(
         total_steps=-(-training["total_env_frames"] // frames),
@@ -70,29 +86,39 @@ def make_plan(config: Config, spec: EnvSpec) -> Plan:
         log_every_steps=training["log_every_steps"],
         warmup_steps=training["warmup_random_steps"] if config["agent"]["kind"] == "value" else 0,
         total_episodes=training["total_episodes"],
-        light_eval_every_steps=steps("light_eval_every_frames"),
-        full_eval_every_steps=steps("full_eval_every_frames"),
+        light_eval_every_steps=steps(training["light_eval_every_frames"]),
+        full_eval_every_steps=steps(training["full_eval_every_frames"]),
+        checkpoint_every_steps=steps(config["checkpoint"]["every_frames"]),
         eval_every_episodes=training["eval_every_episodes"],
         checkpoint_every_episodes=training["checkpoint_every_episodes"],
         sync_every_steps=rollout_steps and rollout_steps * training["num_envs"],
     )
 
 
-def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet: bool) -> Trainer:
+def assemble(
+    builder: Builder, envs: VecEnv, open_folder: Callable[[], RunLock], *, quiet: bool, start_step: int = 0
+) -> Trainer:
+    """The trainer of a new run or of one that goes on; ``open_folder`` is asked last, when all else is there."""
+    from retrograd.replay.saving import ReplaySaver
     from retrograd.tracking.console import ConsoleSink, NullConsole
     from retrograd.tracking.csv import CsvSink
     from retrograd.tracking.logger import Logger
     from retrograd.tracking.system import SystemMonitor
     from retrograd.training.checkpoint import CheckpointStore
+    from retrograd.training.loop import Loop
+    from retrograd.training.rotation import Rotation
     from retrograd.training.run import Run
     from retrograd.training.trainer import Trainer
 
     config = builder.config
     agent = builder.agent(envs.spec)
     plan = make_plan(config, envs.spec)
-    folder = run_folder(config)
-    progress = NullConsole() if quiet else ConsoleSink(plan.total_steps, prefill_until_step=plan.warmup_steps)
-    logger = Logger([CsvSink(folder, update_columns=builder.update_columns()), progress])
+    progress = (
+        NullConsole()
+        if quiet
+        else ConsoleSink(plan.total_steps, prefill_until_step=plan.warmup_steps, start_step=start_step)
+    )
+    logger = Logger([progress])
     run = Run(
         plan,
         on_episode=lambda episode, step, _: logger.log_episode(
@@ -100,46 +126,55 @@ def _assemble(builder: Builder, envs: VecEnv, command_line: Sequence[str], quiet
         ),
         on_update=lambda update: logger.tracker.update(update.metrics),
     )
-    loop, log_extras = builder.loop(agent, envs, run)
+    loop = Loop(*builder.loop(agent, envs, run))
 
     def restarts() -> dict[str, float]:
         return {"env_restarts": getattr(envs, "restarts", 0)} if config["hardware"]["workers"] else {}
 
     system = SystemMonitor(builder.gpu_uuid())
-    _open_folder(folder, config, command_line or sys.argv, str(builder.device()))
-    try:
-        for sink in open_trackers(config, folder):
-            logger.add(sink)
-    except UsageError:
-        shutil.rmtree(folder)  # made a moment ago, by us
-        raise
+    lock = open_folder()
+    folder, saving = lock.folder, config["checkpoint"]
+    logger.add(CsvSink(folder, update_columns=builder.update_columns()))
+    for sink in open_trackers(config, folder):
+        logger.add(sink)
+    seed_globals(config["seed"])
+    replay_files = ReplaySaver(folder / "replay") if loop.replay is not None else None
     return Trainer(
         agent,
         envs,
         run,
-        loop,
+        loop._replace(log_extras=lambda: {**loop.log_extras(), **restarts(), **system.sample()}),
         folder=folder,
         config_yaml=config.to_yaml(),
         logger=logger,
         progress=progress,
         judge=Judge(builder, agent),
-        store=CheckpointStore(folder),
+        store=CheckpointStore(
+            folder,
+            Rotation(saving["keep_last"], saving["keep_every_frames"]),
+            keep_replay_files=None if replay_files is None else replay_files.keep_only,
+        ),
         streams=builder.streams,
         light_episodes=config["eval"]["light_episodes"],
         full_episodes=config["eval"]["full_episodes"],
         record_video=config["eval"]["record_video"],
-        log_extras=lambda: {**log_extras(), **restarts(), **system.sample()},
+        replay_files=replay_files if saving["replay"] else None,
+        horizon=builder.horizon(envs.spec),
+        lock=lock,
     )
 
 
-def _open_folder(folder: Path, config: Config, command_line: Sequence[str], device: str) -> None:
-    """The config and the versions; only now does the run exist on disk."""
+def _open_folder(folder: Path, builder: Builder, command_line: Sequence[str]) -> RunLock:
+    """The config and the versions; only now does the run exist on disk, and it is ours."""
     from retrograd.training import durable
+    from retrograd.training.lock import RunLock
     from retrograd.training.versions import collect_versions, write_versions
 
     try:
         (folder / ".hydra").mkdir(parents=True)
     except OSError as error:
         raise UsageError(f"the output folder {folder} cannot be made: {error.strerror or error}") from error
-    durable.write_text(folder / ".hydra" / "config.yaml", config.to_yaml())
-    write_versions(folder, collect_versions(command_line, device=device))
+    lock = RunLock(folder)
+    durable.write_text(folder / ".hydra" / "config.yaml", builder.config.to_yaml())
+    write_versions(folder, collect_versions(command_line, device=str(builder.device())))
+    return lock

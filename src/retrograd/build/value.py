@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +24,9 @@ from retrograd.networks.layers import NoiseSource
 from retrograd.networks.optimizers import make_optimizer
 from retrograd.networks.q_network import QNetwork, make_q_network
 from retrograd.replay import CompressedStorage, NStep, Prioritized, RawStorage, Replay, Uniform
+from retrograd.training.loop import Loop
 from retrograd.training.off_policy import off_policy
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -134,11 +135,9 @@ def make_replay(builder: Builder, spec: EnvSpec) -> Replay[Transitions]:
     return Replay(storage, sampler, reader, builder.streams["replay"], builder.device())
 
 
-def make_loop(
-    builder: Builder, agent: Agent, envs: VecEnv, run: Run
-) -> tuple[Callable[[], Iterator[None]], Callable[[], Mapping[str, float]]]:
+def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     values = builder.config["agent"]
-    replay = make_replay(builder, envs.spec)
+    replay, player = make_replay(builder, envs.spec), Player(agent, envs, run)
     begin = partial(
         off_policy,
         agent,
@@ -148,8 +147,14 @@ def make_loop(
         batch_size=values["batch_size"],
         start_size=values["replay_start_size"],
         updates_per_step=Fraction(1, values["update_frequency"]),
+        player=player,
     )
-    return begin, lambda: {f"replay_{name}": value for name, value in replay.diagnostics().items()}
+    return Loop(
+        begin,
+        lambda: {f"replay_{name}": value for name, value in replay.diagnostics().items()},
+        player=player,
+        replay=replay,
+    )
 
 
 def _epsilon(builder: Builder, spec: EnvSpec) -> WarmUp:

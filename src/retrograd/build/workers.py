@@ -13,6 +13,16 @@ from retrograd.core.errors import UsageError
 
 if TYPE_CHECKING:
     from retrograd.build.builder import Builder
+    from retrograd.training.run import Run
+
+
+def worker_config(builder: Builder, run: Run) -> str:
+    """The config for workers that begin now: with the budget as it is now, which their schedules follow, and in a run
+    that goes on with another seed, or they would play their first games again."""
+    changes: dict[str, Any] = {"training.total_env_frames": run.plan.total_steps * run.plan.frames_per_step}
+    if run.step:
+        changes["seed"] = builder.streams.integer(f"workers from step {run.step}")
+    return builder.config.with_values(changes).to_yaml()
 
 
 def worker_builder(config_yaml: str, env: Any, number: int) -> Builder:

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import doctor, play, sweep, train, values
+from retrograd.cli import doctor, play, resume, sweep, train, values
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
   retrograd train                                     DQN on Pong as in Nature 2015 (track A)
   retrograd train env=breakout preset.lr=0.001 seed=3
   retrograd train agent=modern preset=modern replay=prioritized env_protocol=modern_v5_sticky   (track B)
+  retrograd resume outputs/my_run                     go on after a stop or a crash, exactly
   retrograd evaluate outputs/my_run
   retrograd video outputs/my_run --output game.mp4
   retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
@@ -23,7 +24,8 @@ EXAMPLES = """examples:
 
 every command has its own --help with more examples"""
 
-COMMANDS = (train, play, values, sweep, doctor)  # in the order of the help; each loads what it needs when it runs
+# in the order of the help; each loads what it needs when it runs
+COMMANDS = (train, resume, play, values, sweep, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
-from retrograd.cli.words import add_command
+from retrograd.cli.words import add_command, run_to_the_end
 
 
 def add_to(commands: Any) -> None:
@@ -47,12 +46,4 @@ def _train(options: argparse.Namespace) -> int:
     check_memory(config)
     trainer = build_trainer(config, command_line=["retrograd", *sys.argv[1:]])
     print(f"run folder: {trainer.folder}\nprotocol: {describe_protocol(config)}", file=sys.stderr)
-    from retrograd.training.signals import stopping_on_signals
-
-    try:
-        with stopping_on_signals(trainer.run) as received:
-            summary = trainer.train()
-    finally:
-        trainer.close()
-    print(json.dumps({"run": str(trainer.folder), **summary.get("final", summary)}, indent=2))
-    return 128 + received[0] if received else 0
+    return run_to_the_end(trainer)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retrograd.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from retrograd.training.trainer import Trainer
 
 
 def add_command(commands: Any, name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
@@ -47,3 +51,16 @@ def refuse_extras(extras: dict[str, str], allowed: tuple[str, ...]) -> None:
     if extras:
         known = ", ".join(f"+{name}" for name in ("checkpoint_path", *allowed))
         raise UsageError(f"unknown {', '.join('+' + name for name in extras)}; known here are {known}")
+
+
+def run_to_the_end(trainer: Trainer) -> int:
+    """Train until the budget is spent or a signal comes, print the result as JSON; the exit code."""
+    from retrograd.training.signals import stopping_on_signals
+
+    try:
+        with stopping_on_signals(trainer.run) as received:
+            summary = trainer.train()
+    finally:
+        trainer.close()
+    print(json.dumps({"run": str(trainer.folder), **summary.get("final", summary)}, indent=2))
+    return 128 + received[0] if received else 0

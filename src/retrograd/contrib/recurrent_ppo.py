@@ -115,3 +115,9 @@ class StateRollouts:
 
     def finish(self, value_of: Callable[[Obs, State], Array]) -> RecurrentRollout:
         return self._buffer.finish(value_of)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._buffer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self._buffer.load_state_dict(state)

@@ -34,6 +34,25 @@ class Linear:
         return self.start + fraction * (self.end - self.start)
 
 
+@dataclass(slots=True)
+class Horizon:
+    """How many steps the run is planned to take; grows when its budget does."""
+
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """A straight line from ``start`` to ``end`` over the run as it is planned now."""
+
+    start: float
+    end: float
+    horizon: Horizon
+
+    def __call__(self, step: int) -> float:
+        return Linear(self.start, self.end, self.horizon.steps)(step)
+
+
 @dataclass(frozen=True, slots=True)
 class WarmUp:
     """``value`` for the first ``warmup_steps``, then what ``after`` says."""

@@ -66,7 +66,7 @@ def actors_and_learner(
     waiting: list[Filled] = []
     team = Team(partial(make_parts, slots), len(slots), shared, context)
     try:
-        while not run.spent(run.step):
+        while not run.spent(run.step) and not run.stop_requested:
             for report in team.reports():
                 if isinstance(report, Episode):
                     run.played([report], run.step)

@@ -169,7 +169,7 @@ def asynchronous(
     shared = make_shared(context)
     team = Team(make_parts, workers, shared, context, step=run.step, total_steps=run.plan.total_steps)
     try:
-        while not run.spent(run.step):
+        while not run.spent(run.step) and not run.stop_requested:
             for report in team.reports():
                 if isinstance(report, Episode):
                     run.played([report], team.step)
@@ -213,7 +213,7 @@ def _play(make_parts: MakeParts, wires: Wires) -> None:
             with counter.get_lock():
                 counter.value += parts.envs.num_envs
             if wires.stopping() or wires.global_step() >= wires.total_steps:
-                run.stop_requested = True
+                break
     finally:
         parts.envs.close()
 

@@ -63,10 +63,12 @@ class Replay(Generic[Batch]):
         sampler.attach(storage.num_slots)
         self._stage = Staging(device)
         self._last_index: Array = np.zeros(0, np.int64)  # of the newest batch
+        self.steps_added = 0  # since it was empty, whatever has been overwritten
 
     def add(self, step: Step) -> None:
         """Remember one step of every row; a one-step transition can be sampled at once."""
         change = self.storage.add(step)
+        self.steps_added += self.storage.num_envs
         closed = self.starts.close(self.storage, change)
         if len(closed):
             self.sampler.remove(closed)
@@ -128,6 +130,8 @@ class Replay(Generic[Batch]):
             "sampler": self.sampler.state_dict(),
             "reader": self.reader.state_dict(),
             "rng": rng_state(self.rng),
+            "steps_added": self.steps_added,
+            "last_index": self._last_index.copy(),
         }
 
     def load_light_state(self, state: dict[str, Any]) -> None:
@@ -135,6 +139,8 @@ class Replay(Generic[Batch]):
         self.sampler.load_state_dict(state["sampler"])
         self.reader.load_state_dict(state["reader"])
         load_rng_state(self.rng, state["rng"])
+        self.steps_added = int(state["steps_added"])
+        self._last_index = np.array(state["last_index"], np.int64)
 
     def check_valid(self) -> None:
         """Raise AssertionError where a part contradicts itself or another."""

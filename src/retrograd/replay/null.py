@@ -10,6 +10,8 @@ from retrograd.core.types import Array, Step
 class NoReplay:
     """Remembers nothing."""
 
+    steps_added = 0
+
     def add(self, step: Step) -> None:
         pass
 

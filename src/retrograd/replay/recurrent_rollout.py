@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -134,6 +134,31 @@ class RecurrentRolloutBuffer:
             self._state[name][t] = array
         for _, row, _ in self._buffer.successors[len(self._successor_states) :]:
             self._successor_states.append({name: array[row].copy() for name, array in next_state.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps taken so far, their states, and which rows begin a game next."""
+        count = len(self)
+        return {
+            "buffer": self._buffer.state_dict(),
+            "starting": self._starting.copy(),
+            "starts": self._starts[:count].copy(),
+            "state": {name: array[:count].copy() for name, array in self._state.items()},
+            "successor_states": [dict(state) for state in self._successor_states],
+        }
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self._buffer.load_state_dict(state["buffer"])
+        count = len(self)
+        self._starting = np.array(state["starting"], bool)
+        self._starts[:count] = np.asarray(state["starts"])
+        self._state = {}
+        for name, saved in state["state"].items():
+            array = np.asarray(saved)
+            self._state[name] = np.empty((self._buffer.num_steps, *array.shape[1:]), array.dtype)
+            self._state[name][:count] = array
+        self._successor_states = [
+            {name: np.array(array) for name, array in one.items()} for one in state["successor_states"]
+        ]
 
     def finish(self, value_of: StatefulValueOf) -> RecurrentRollout:
         """The rollout; ``value_of`` gets successors together with the states they are met with."""

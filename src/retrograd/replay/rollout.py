@@ -7,11 +7,11 @@ that of the true successor, never of the reset observation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.core.errors import UsageError
+from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.returns import gae
 from retrograd.core.types import Array, Obs, Rollout, Step
 from retrograd.replay.ring import ONLY, obs_arrays
@@ -99,6 +99,34 @@ class RolloutBuffer:
         self.successors = []
         self._count = 0
         return self._make(value, next_value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps taken so far: a run may be saved in the middle of a rollout."""
+        return {
+            "count": self._count,
+            "num_steps": self.num_steps,
+            "fields": {name: array[: self._count].copy() for name, array in self._fields.items()},
+            "successors": [
+                {"t": t, "row": row.copy(), "obs": dict(obs_arrays(obs))} for t, row, obs in self.successors
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        if int(state["num_steps"]) != self.num_steps:
+            raise CheckpointError(f"the saved rollout has {state['num_steps']} steps, this one has {self.num_steps}")
+        self._count = int(state["count"])
+        self._fields = {}
+        for name, saved in state["fields"].items():
+            array = np.asarray(saved)
+            if array.shape[1:2] != (self.num_envs,):
+                raise CheckpointError(f"the saved rollout has {array.shape[1]} rows, this one has {self.num_envs}")
+            self._fields[name] = np.empty((self.num_steps, *array.shape[1:]), array.dtype)
+            self._fields[name][: self._count] = array
+        self.successors = []
+        for one in state["successors"]:
+            parts = {key: np.array(array) for key, array in one["obs"].items()}
+            obs = parts[ONLY] if parts.keys() == {ONLY} else parts
+            self.successors.append((int(one["t"]), np.array(one["row"]), obs))
 
     def _make(self, value: Array, next_value: Array) -> Rollout:
         fields, tensor = self._fields, self._stage.tensor

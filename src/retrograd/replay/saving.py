@@ -1,5 +1,9 @@
 """Replay contents on disk: segments that are only ever appended, so that a later save costs what is new.
 
+A save has two halves. ``prepare`` copies what changes all the time; the function it returns does the disk work, in
+another thread if need be: steps that are already stored change no more until the ring comes round to them, so they
+are read while the training goes on, oldest first, and those that would soon be overwritten are copied before.
+
 A folder holds an index, the segments it names and one small file with what changes all the time (priorities, random
 state). The index is written last and at once: whenever the process dies, the folder has a complete save. The save
 before the newest stays loadable, for a checkpoint that was not finished when its replay already was. Nothing is
@@ -8,9 +12,11 @@ pickled.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +33,9 @@ from retrograd.replay.ring import Ring
 VERSION = 1
 OWN_FILE = re.compile(r"(?:segment|light|index)-(\d{6})\.(?:zst|json|json\.tmp)")
 CHUNK_BYTES = 16 << 20  # so much is held in memory twice while a segment is written or read
+LEAD_BYTES = 64 << 20  # so much of a full ring is copied at once, as a head start before it is overwritten
+
+Span = tuple[int, int, int]  # row, first, end
 
 
 class ReplaySaver:
@@ -39,41 +48,67 @@ class ReplaySaver:
 
     def save(self, replay: Replay[Any]) -> str:
         """Bring the folder up to date; the name by which ``load`` finds this very save."""
-        disk.make_folders(self.folder)
-        ring, number, before = replay.storage, self._next_number(), self._index
-        segments = self._append_segment(replay, f"segment-{number:06d}.zst")
-        light = f"light-{number:06d}.zst"
-        light_bytes = self._write(light, [pack({"replay": replay.light_state(), "live": _live_frames(ring)})])
-        name = f"index-{number:06d}.json"
-        index = {
-            "version": VERSION,
-            "name": name,
-            "layout": ring.layout(),
-            "saved": ring.head.tolist(),
-            "live": ring.live.tolist(),
-            "segments": segments,
-            "light": {"file": light, "bytes": light_bytes},
-        }
-        self._replace(name, json.dumps(index, indent=1).encode())
-        self._index = index  # only now: after a failed save the one before must stay what later ones keep
-        self._drop_unnamed([index] if before is None else [before, index])
+        before = self._index
+        name: str = self.prepare(replay)()["index"]
+        assert self._index is not None
+        self._drop_unnamed([self._index] if before is None else [before, self._index])
         return name
 
-    def _append_segment(self, replay: Replay[Any], name: str) -> list[dict[str, Any]]:
-        """Write what no segment holds yet; the segments that are still needed."""
-        ring = replay.storage
-        index = self._index or {"segments": [], "saved": [0] * ring.num_envs}
-        oldest = ring.oldest().tolist()
-        segments = [s for s in index["segments"] if any(end > oldest[row] for row, _, end in s["ranges"])]
-        ranges = []
-        for row, (saved, head) in enumerate(zip(index["saved"], ring.head.tolist(), strict=True)):
-            first = max(saved, oldest[row])
-            if head > first:
-                ranges.append((row, first, head))
+    def prepare(self, replay: Replay[Any]) -> Callable[[], dict[str, Any]]:
+        """Copy what the training is about to change; the function returned writes the save and removes nothing.
+
+        It returns ``index``, the name for ``load``, and ``files``: size and SHA-256 of all that the save is made of.
+        """
+        ring, known = replay.storage, self._index or {"segments": [], "saved": [0] * replay.storage.num_envs}
+        oldest, head = ring.oldest().tolist(), ring.head.tolist()
+        segments = [s for s in known["segments"] if any(end > oldest[row] for row, _, end in s["ranges"])]
+        starts = [max(saved, first) for saved, first in zip(known["saved"], oldest, strict=True)]
+        ranges = [(row, first, end) for row, (first, end) in enumerate(zip(starts, head, strict=True)) if end > first]
+        chunks = _read_ahead(ring, ranges)
+        light = pack({"replay": replay.light_state(), "live": _live_frames(ring)})
+        index = {
+            "version": VERSION,
+            "layout": ring.layout(),
+            "saved": head,
+            "live": ring.live.tolist(),
+            "oldest": oldest,
+        }
+        return lambda: self._write_save(index, segments, ranges, chunks, light)
+
+    def _write_save(
+        self,
+        index: dict[str, Any],
+        segments: list[dict[str, Any]],
+        ranges: list[Span],
+        chunks: Iterator[bytes],
+        light: bytes,
+    ) -> dict[str, Any]:
+        disk.make_folders(self.folder)
+        number = self._next_number()
         if ranges:
-            size = self._write(name, (chunk for one in ranges for chunk in _chunks(ring, *one)))
-            segments.append({"file": name, "bytes": size, "ranges": ranges})
-        return segments
+            segment = self._write(f"segment-{number:06d}.zst", chunks)
+            segments = [*segments, segment | {"ranges": ranges}]
+        name = f"index-{number:06d}.json"
+        complete = index | {
+            "name": name,
+            "segments": segments,
+            "light": self._write(f"light-{number:06d}.zst", [light]),
+        }
+        data = json.dumps(complete, indent=1).encode()
+        self._replace(name, data)
+        self._index = complete  # only now: after a failed save the one before must stay what later ones keep
+        parts = [*segments, complete["light"]]
+        files = {part["file"]: {"bytes": part["bytes"], "sha256": part["sha256"]} for part in parts}
+        return {
+            "index": name,
+            "files": files | {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}},
+        }
+
+    def keep_only(self, names: set[str]) -> None:
+        """Remove every file of ours that is not among ``names``."""
+        for path, _ in self._own_files() if self.folder.is_dir() else ():
+            if path.name not in names:
+                disk.remove_file(path)
 
     def load(self, replay: Replay[Any], name: str | None = None) -> None:
         """Fill a replay of the same layout; from then on it gives the samples the saved one would have given.
@@ -83,7 +118,22 @@ class ReplaySaver:
         ring.check_layout(index["layout"])
         ring.head[:] = index["saved"]
         ring.live[:] = index["live"]
-        oldest = ring.oldest().tolist()
+        for row, first, frames, fields in self._stored(index, ring.oldest().tolist()):
+            ring.load_range(row, first, frames, fields)
+        self._load_light(replay, index["light"])
+        self._index = index
+
+    def contents(self, name: str) -> tuple[Iterator[tuple[int, int, dict[str, Array], dict[str, Array]]], Any]:
+        """A save without a replay to load it into: runs of (row, first position, frames, fields), and the rest."""
+        index = self._read_index(name)
+        entry = index["light"]
+        light = self._unpack(entry["file"], b"".join(self._read(entry["file"], entry["bytes"])))
+        return self._stored(index, index["oldest"]), light
+
+    def _stored(
+        self, index: dict[str, Any], oldest: list[int]
+    ) -> Iterator[tuple[int, int, dict[str, Array], dict[str, Array]]]:
+        """The steps that can still be read, row by row without a gap."""
         loaded = list(oldest)
         for segment in index["segments"]:
             for payload in self._read(segment["file"], segment["bytes"]):
@@ -97,12 +147,10 @@ class ReplaySaver:
                                           f"not at {loaded[row]}")  # fmt: skip
                 frames = {key: array[skipped:] for key, array in part["frames"].items()}
                 fields = {key: array[skipped:] for key, array in part["fields"].items()}
-                ring.load_range(row, first + skipped, frames, fields)
+                yield row, first + skipped, frames, fields
                 loaded[row] = end
-        if loaded != ring.head.tolist():
+        if loaded != index["saved"]:
             raise CheckpointError(f"{self.folder / index['name']}: the segments do not reach every row's last step")
-        self._load_light(replay, index["light"])
-        self._index = index
 
     def _load_light(self, replay: Replay[Any], entry: dict[str, Any]) -> None:
         ring = replay.storage
@@ -122,17 +170,18 @@ class ReplaySaver:
         matches = [(path, OWN_FILE.fullmatch(path.name)) for path in self.folder.iterdir()]
         return [(path, int(match[1])) for path, match in matches if match]
 
-    def _write(self, name: str, payloads: Iterable[bytes]) -> int:
-        """Each payload becomes a checked frame with its length before it; the file's size."""
+    def _write(self, name: str, payloads: Iterable[bytes]) -> dict[str, Any]:
+        """Each payload becomes a checked frame with its length before it; the file's entry in the index."""
         compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
-        path = self.folder / name
-        with disk.system.create(path) as file:
+        digest = hashlib.sha256()
+        with disk.system.create(self.folder / name) as file:
             for payload in payloads:
                 data = compressor.compress(payload)
-                file.write(len(data).to_bytes(8, "little"))
-                file.write(data)
+                for piece in (len(data).to_bytes(8, "little"), data):
+                    file.write(piece)
+                    digest.update(piece)
             disk.system.sync(file)
-            return file.tell()
+            return {"file": name, "bytes": file.tell(), "sha256": digest.hexdigest()}
 
     def _read(self, name: str, size: int) -> Iterator[bytes]:
         path = self.folder / name
@@ -181,9 +230,7 @@ class ReplaySaver:
     def _drop_unnamed(self, kept: list[dict[str, Any]]) -> None:
         named = {index["name"] for index in kept} | {index["light"]["file"] for index in kept}
         named |= {segment["file"] for index in kept for segment in index["segments"]}
-        for path, _ in self._own_files():
-            if path.name not in named:
-                disk.remove_file(path)
+        self.keep_only(named)
 
 
 def _live_frames(ring: Ring) -> list[dict[str, Any]]:
@@ -196,13 +243,54 @@ def _live_frames(ring: Ring) -> list[dict[str, Any]]:
     return live
 
 
-def _chunks(ring: Ring, row: int, first: int, end: int) -> Iterator[bytes]:
-    sizes = [np.dtype(spec.dtype).itemsize * int(np.prod(ring.frame_shape(k))) for k, spec in ring.obs_specs.items()]
-    sizes += [field[0].nbytes for field in ring.fields().values()]
-    length = max(CHUNK_BYTES // sum(sizes), 1)
-    for start in range(first, end, length):
-        stop = min(start + length, end)
-        slot: Array = ring.slot(row, np.arange(start, stop))
-        fields = {name: field[slot] for name, field in ring.fields().items()}
-        frames = ring.read_frames(row, start, stop)
-        yield pack({"row": row, "first": start, "end": stop, "frames": frames, "fields": fields})
+def _read_ahead(ring: Ring, ranges: list[Span]) -> Iterator[bytes]:
+    """The packed steps of ``ranges``: those about to change are copied now, the others when they are asked for."""
+    lead = max(LEAD_BYTES // (_slot_bytes(ring) * ring.num_envs), 4 * ring.block_slots)
+    doomed = _oldest_after(ring, lead)  # what is before will be overwritten within ``lead`` steps
+    begin, middle, end = [], [], []
+    for row, first, head in ranges:
+        early = min(max(doomed[row], first), head)
+        late = min(max(head - 2 * ring.block_slots, early), head)  # the block still open is written in place
+        begin.append((row, first, early))
+        middle.append((row, early, late))
+        end.append((row, late, head))
+    copied = [_pack_span(ring, span) for span in _split(ring, begin)]
+    tail = [_pack_span(ring, span) for span in _split(ring, end)]
+    return chain(copied, _read_later(ring, middle), tail)
+
+
+def _read_later(ring: Ring, ranges: list[Span]) -> Iterator[bytes]:
+    for span in _split(ring, ranges):
+        data = _pack_span(ring, span)
+        if _oldest_after(ring, ring.stack + 2)[span[0]] > span[1]:
+            raise CheckpointError("the replay was overwritten while it was being saved: the disk is too slow for it")
+        yield data
+
+
+def _split(ring: Ring, ranges: list[Span]) -> Iterator[Span]:
+    """Spans of at most ``CHUNK_BYTES``, all rows in turn: the oldest steps of each are in the greatest hurry."""
+    length = max(CHUNK_BYTES // _slot_bytes(ring), 1)
+    rows = [[(row, at, min(at + length, end)) for at in range(first, end, length)] for row, first, end in ranges]
+    for spans in zip_longest(*rows):
+        yield from (span for span in spans if span is not None)
+
+
+def _oldest_after(ring: Ring, steps: int) -> list[int]:
+    """The first position of every row that will still be there ``steps`` steps from now."""
+    block = ring.block_slots
+    end = -(-(ring.written + steps) // block) * block
+    oldest: list[int] = np.maximum(end - ring.slots_per_row, 0).tolist()
+    return oldest
+
+
+def _slot_bytes(ring: Ring) -> int:
+    frames = [np.dtype(spec.dtype).itemsize * int(np.prod(ring.frame_shape(k))) for k, spec in ring.obs_specs.items()]
+    return sum(frames) + sum(int(field[0].nbytes) for field in ring.fields().values())
+
+
+def _pack_span(ring: Ring, span: Span) -> bytes:
+    row, first, end = span
+    slot: Array = ring.slot(row, np.arange(first, end))
+    fields = {name: field[slot] for name, field in ring.fields().items()}
+    frames = ring.read_frames(row, first, end)
+    return pack({"row": row, "first": first, "end": end, "frames": frames, "fields": fields})

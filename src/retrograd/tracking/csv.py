@@ -77,10 +77,18 @@ class CsvSink:
             raise UsageError(f"table is {table!r}, known are {known}.{suggest(table, self._tables)}")
         self._tables[table].append(row)
 
-    def truncate_to(self, step: int) -> None:
-        """Drop the rows after ``step``, which a resumed run will write again."""
-        for table in self._tables.values():
-            table.truncate_to(step)
+    def state_dict(self) -> dict[str, Any]:
+        """How many rows each table has now."""
+        return {name: table.rows for name, table in self._tables.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Drop the rows written since, which a resumed run will write again."""
+        for name, table in self._tables.items():
+            table.cut_to(int(state.get(name, 0)))
+
+    def begin_again(self) -> None:
+        """Drop all rows."""
+        self.load_state_dict({})
 
     def flush(self) -> None:
         """Put all rows on the disk."""
@@ -110,6 +118,7 @@ class _Table:
         self._columns: list[str] = []
         self._file: FileIO | None = None
         self._waiting: deque[Mapping[str, Any]] = deque()
+        self.rows = 0
 
     def append(self, row: Mapping[str, Any]) -> None:
         self._waiting.append(row)
@@ -133,11 +142,12 @@ class _Table:
         line = _line([_format(row.get(name)) for name in self._columns]).encode()
         if self._file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        self.rows += 1
 
     def _open(self, row: Mapping[str, Any]) -> None:
         header, rows = _read_lines(self._path) if self._path.exists() else ([], [])
         if header:
-            self._columns = header
+            self._columns, self.rows = header, len(rows)
             # a torn last line would swallow the next row
             if not _ends_with_newline(self._path):
                 self._rewrite(rows)
@@ -159,15 +169,17 @@ class _Table:
         self._rewrite([[old[place[name]] if name in place else "" for name in self._columns] for old in rows])
         self._open(row)
 
-    def truncate_to(self, step: int) -> None:
-        if not self._path.exists():
-            return
+    def cut_to(self, count: int) -> None:
+        """Keep the first ``count`` rows."""
         self.close()
-        self._columns, rows = _read_lines(self._path)
-        if not self._columns:
-            return
-        place = self._columns.index("step")
-        self._rewrite([row for row in rows if int(row[place]) <= step])
+        self._columns, rows = _read_lines(self._path) if self._path.exists() else ([], [])
+        if len(rows) < count:
+            log.warning("%s has %d rows, %d were written: some are lost", self._path, len(rows), count)
+        if count == 0:
+            disk.remove_file(self._path)
+        elif self._columns:
+            self._rewrite(rows[:count])
+        self.rows = min(count, len(rows))
 
     def _rewrite(self, rows: Sequence[Sequence[str]]) -> None:
         temporary = self._path.with_name(f".tmp-{self._path.name}")

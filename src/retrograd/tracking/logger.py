@@ -109,6 +109,12 @@ class Logger:
                 load = sink.load_state_dict  # type: ignore[attr-defined]
                 self._attempt(sink, partial(load, states[type(sink).__name__]))
 
+    def begin_again(self) -> None:
+        """Whatever lies in the files of a sink that can go back is of a run that left no checkpoint."""
+        for sink in tuple(self._sinks):
+            if hasattr(sink, "begin_again"):
+                self._attempt(sink, sink.begin_again)
+
     def _write(self, table: str, row: dict[str, Any]) -> None:
         for sink in tuple(self._sinks):
             self._attempt(sink, lambda sink=sink: sink.write(table, row))  # type: ignore[misc]

@@ -19,7 +19,9 @@ from retrograd.core.disk import sync_folder
 
 __all__ = [
     "create_file",
+    "discard_folder",
     "encode_json",
+    "encode_json_line",
     "publish_folder",
     "remove_folder",
     "rename",
@@ -78,6 +80,11 @@ def encode_json(value: Any) -> bytes:
     return (json.dumps(_plain_json(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
+def encode_json_line(value: Any) -> bytes:
+    """The same in one line, for files that grow line by line."""
+    return (json.dumps(_plain_json(value), allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
 def _plain_json(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy and torch, arrays and scalars
         value = value.tolist()
@@ -119,3 +126,11 @@ def remove_folder(path: Path) -> None:
     """Remove an unpublished folder; one that resists is left for the next attempt."""
     with suppress(OSError):
         disk.remove_tree(path)
+
+
+def discard_folder(path: Path) -> None:
+    """Remove a published folder: first its name, so that no half of it is ever found."""
+    doomed = path.with_name(f".del-{path.name}")
+    remove_folder(doomed)
+    disk.system.rename(path, doomed)
+    remove_folder(doomed)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from retrograd.core.cadence import due
 from retrograd.core.protocols import Agent, Replay, VecEnv
 from retrograd.training.collect import collect
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 
@@ -20,16 +21,15 @@ def off_policy(
     batch_size: int,
     start_size: int,
     updates_per_step: Fraction,
+    player: Player | None = None,
 ) -> Iterator[None]:
     """Yields after each vector step has been remembered and learned from."""
-    remembered = len(replay)
-    for step in collect(agent, envs, run):
+    for step in collect(agent, envs, run, player):
         before = run.step
         run.advance(envs.num_envs)
         replay.add(step)
         run.timer.lap("sample")
-        remembered += envs.num_envs
-        if remembered >= start_size:
+        if replay.steps_added >= start_size:
             for _ in range(due(before, run.step, updates_per_step)):
                 batch = replay.sample(batch_size, step=run.step)
                 run.timer.lap("sample")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import Step
 from retrograd.training.collect import collect
+from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 
@@ -25,13 +26,19 @@ class Rollouts(Protocol):
 
 
 def on_policy(
-    agent: Agent, envs: VecEnv, rollouts: Rollouts, run: Run, *, value_of: Callable[..., Any]
+    agent: Agent,
+    envs: VecEnv,
+    rollouts: Rollouts,
+    run: Run,
+    *,
+    value_of: Callable[..., Any],
+    player: Player | None = None,
 ) -> Iterator[None]:
     """Yields after each vector step has been remembered, and the rollout it completed learned from.
 
     ``value_of`` tells what the successors are worth that no step of the rollout remembers.
     """
-    for step in collect(agent, envs, run):
+    for step in collect(agent, envs, run, player):
         run.advance(envs.num_envs)
         rollouts.add(step)
         run.timer.lap("sample")

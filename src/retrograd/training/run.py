@@ -23,6 +23,7 @@ class Plan:
     light_eval_every_steps: int | None = None
     full_eval_every_steps: int | None = None
     eval_every_episodes: int | None = None
+    checkpoint_every_steps: int | None = None
     checkpoint_every_episodes: int | None = None
     sync_every_steps: int | None = None  # a rollout: its last step is learned from before the next one is chosen
 
@@ -38,7 +39,8 @@ class Due:
 
     @property
     def pause(self) -> bool:
-        return self.light_eval or self.full_eval or self.checkpoint
+        """Whether the step has to be learned from before the next one is chosen; a checkpoint does not need that."""
+        return self.light_eval or self.full_eval
 
 
 class Run:
@@ -54,10 +56,12 @@ class Run:
         self.plan = plan
         self.step = 0  # agent steps remembered and learned from
         self.episodes = 0
-        self.stop_requested = False
+        self.stop_requested = False  # by a signal: the trainer saves and ends the run
+        self.save_requested = False  # by a signal: the trainer saves and goes on
         self.timer = PhaseTimer()
         self._on_episode = on_episode
         self._on_update = on_update
+        self._begun_step = 0  # where the first rollout began
         self._before = (0, 0)  # step and episodes when what is due was last asked for
 
     @property
@@ -67,11 +71,7 @@ class Run:
     def spent(self, acted_steps: int) -> bool:
         """Whether the budget allows no further step after ``acted_steps``."""
         episodes = self.plan.total_episodes
-        return (
-            self.stop_requested
-            or acted_steps >= self.plan.total_steps
-            or (episodes is not None and self.episodes >= episodes)
-        )
+        return acted_steps >= self.plan.total_steps or (episodes is not None and self.episodes >= episodes)
 
     def played(self, episodes: Iterable[Episode], acted_steps: int) -> None:
         """Full games that ended with the step that brings the count to ``acted_steps``."""
@@ -87,9 +87,9 @@ class Run:
 
     def pauses(self, acted_steps: int) -> bool:
         """Whether something that needs quiet emulators is due once ``acted_steps`` are learned from."""
-        if crossed(self.step, acted_steps, self.plan.sync_every_steps):
-            return True
-        return self._due(acted_steps).pause or self.stop_requested
+        begun = self._begun_step
+        edge = crossed(self.step - begun, acted_steps - begun, self.plan.sync_every_steps)
+        return edge or self._due(acted_steps).pause
 
     def take_due(self) -> Due:
         """What has become due since the last call."""
@@ -104,12 +104,26 @@ class Run:
             log=crossed(before, step, plan.log_every_steps),
             light_eval=crossed(before, step, plan.light_eval_every_steps) and not full,
             full_eval=full or crossed(episodes_before, self.episodes, plan.eval_every_episodes),
-            checkpoint=crossed(episodes_before, self.episodes, plan.checkpoint_every_episodes),
+            checkpoint=crossed(before, step, plan.checkpoint_every_steps)
+            or crossed(episodes_before, self.episodes, plan.checkpoint_every_episodes),
         )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "episodes": self.episodes}
+        return {
+            "step": self.step,
+            "episodes": self.episodes,
+            "before": list(self._before),
+            "begun_step": self._begun_step,
+        }
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.step, self.episodes = int(state["step"]), int(state["episodes"])
-        self._before = (self.step, self.episodes)
+        step_before, episodes_before = state["before"]
+        self._before = (int(step_before), int(episodes_before))
+        self._begun_step = int(state["begun_step"])
+
+    def begin_at(self, step: int) -> None:
+        """Count on from a step that another run has reached."""
+        self.step = step
+        self._begun_step = step
+        self._before = (step, self.episodes)

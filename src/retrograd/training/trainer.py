@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +17,17 @@ import torch
 from retrograd.core.errors import FailureGate
 from retrograd.core.gates import require_finite_state
 from retrograd.core.protocols import Agent, Stateful, VecEnv
+from retrograd.core.schedules import Horizon
 from retrograd.tracking.console import ProgressSink
 from retrograd.tracking.logger import Logger
 from retrograd.training import durable
-from retrograd.training.checkpoint import CheckpointStore
+from retrograd.training.checkpoint import Checkpoint, CheckpointStore, SavedReplay
 from retrograd.training.failure import dump_failure
+from retrograd.training.lock import RunLock
+from retrograd.training.loop import Loop
+from retrograd.training.rng import rng_states
 from retrograd.training.run import Due, Run
+from retrograd.training.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,13 @@ class Judge(Protocol):
     def record(self, path: Path, *, step: int) -> Any: ...
 
 
+class ReplayFiles(Protocol):
+    """Saves a replay in files of its own: what is copied at once, and a function that writes the rest."""
+
+    def prepare(self, replay: Any) -> Callable[[], SavedReplay]: ...
+    def load(self, replay: Any, name: str | None = None) -> None: ...
+
+
 class Trainer:
     """One run of one agent in one folder."""
 
@@ -42,7 +54,7 @@ class Trainer:
         agent: Agent,
         envs: VecEnv,
         run: Run,
-        loop: Callable[[], Iterator[None]],
+        loop: Loop,
         *,
         folder: Path,
         config_yaml: str,
@@ -54,19 +66,24 @@ class Trainer:
         light_episodes: int,
         full_episodes: int,
         record_video: bool,
-        log_extras: Callable[[], Mapping[str, float]] = dict,
+        replay_files: ReplayFiles | None = None,
+        horizon: Horizon | None = None,
+        lock: RunLock | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.agent, self.envs, self.run, self.folder = agent, envs, run, folder
         self.judge, self.store, self.streams = judge, store, streams
         self.logger, self.progress, self.config_yaml = logger, progress, config_yaml
         self.light_episodes, self.full_episodes, self.record_video = light_episodes, full_episodes, record_video
-        self._loop, self._steps = loop, loop()
-        self._log_extras = log_extras
+        self.loop, self._steps = loop, loop.begin()
+        self.replay_files, self._horizon, self._lock = replay_files, horizon, lock
+        self._writer = Writer()
         self._clock = clock
         self._started = self._logged_at = clock()
         self._logged_step = run.step
         self._paused_seconds = 0.0
+        self._final: Checkpoint | None = None  # of a run that had ended already when it was loaded
+        self._ended = False
 
     def train(self) -> dict[str, Any]:
         """Go on until the budget is spent; returns the summary, also written as summary.json.
@@ -74,7 +91,7 @@ class Trainer:
         A run that was asked to stop saves a checkpoint and returns where; it has no summary yet.
         """
         try:
-            while self.advance():
+            while not self.run.stop_requested and self.advance():
                 pass
             if self.run.stop_requested:
                 return {"stopped_at_step": self.run.step, "checkpoint": self.save_checkpoint().name}
@@ -93,6 +110,10 @@ class Trainer:
                 self._log()
             if due.pause:
                 self._pause(due)
+            if self._save_is_due(due):
+                self._begin_save(None)
+            if self._writer.failed:
+                self._writer.wait()  # raises
             self.progress.advance(self.run.step)
             return True
         return False
@@ -103,10 +124,16 @@ class Trainer:
         while self.run.episodes == episodes and self.advance():
             pass
 
-    def extend(self, total_steps: int) -> None:
-        """Allow the run to go on to ``total_steps``."""
+    def extend(self, total_steps: int, config_yaml: str) -> None:
+        """Allow the run to go on to ``total_steps``; schedules that span the run are stretched with it."""
         self.run.plan = replace(self.run.plan, total_steps=total_steps)
-        self._steps = self._loop()
+        if self._horizon is not None:
+            self._horizon.steps = total_steps
+        self.config_yaml = config_yaml
+        durable.write_text(self.folder / ".hydra" / "config.yaml", config_yaml)
+        self._final, self._ended = None, False
+        self._close_loop()
+        self._steps = self.loop.begin()
 
     def evaluate(self, eval_type: str = "full", episodes: int | None = None) -> dict[str, Any]:
         """Play unclipped full games, log the scores and return their summary."""
@@ -119,26 +146,72 @@ class Trainer:
         return summary
 
     def save_checkpoint(self, summary: Mapping[str, Any] | None = None) -> Path:
-        """Write a checkpoint; with the summary of a full evaluation also its score and a video."""
+        """Write a checkpoint, on the disk when this returns; with the summary of a full evaluation also its score
+        and a video."""
+        self._begin_save(summary)
         begun = self._clock()
+        path = self._writer.wait()
+        assert path is not None
+        self._paused_seconds += self._clock() - begun
+        return path
+
+    def _begin_save(self, summary: Mapping[str, Any] | None) -> None:
+        """Copy the state of this moment and go on; the writer puts it on the disk meanwhile."""
+        begun = self._clock()
+        self._writer.wait()
         require_finite_state(self.run.step, {name: part.state_dict() for name, part in self.agent.parts.items()})
         video = self._video() if summary is not None and self.record_video else None
-        path = self.store.save(
+        parts: dict[str, Stateful | Mapping[str, Any]] = {**self.agent.parts, **self.loop.parts}
+        if self.loop.player is not None:
+            self.loop.player.settle()
+            parts |= {"player": self.loop.player, "envs": self.envs.snapshot()}
+        self.logger.save_logs()  # the rows that the checkpoint counts must be there after a power cut, too
+        job = self.store.prepare(
             step=self.run.step,
             env_frames=self.run.env_frames,
-            parts={**self.agent.parts, "run": self.run, "logger": self.logger},
-            rng={"streams": self.streams.state_dict(), "torch": torch.get_rng_state()},
+            parts={**parts, "run": self.run, "logger": self.logger, "trainer": self},
+            rng=rng_states(self.streams),
             metrics=dict(summary or {"step": self.run.step}),
             config_yaml=self.config_yaml,
             video=video,
             score=None if summary is None else summary["mean_return"],
+            replay=None if self.replay_files is None else self.replay_files.prepare(self.loop.replay),
         )
+        self._writer.submit(job)
         self._paused_seconds += self._clock() - begun
-        return path
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "wall_seconds": self._clock() - self._started,
+            "finished": self._ended,
+            "torch_threads": torch.get_num_threads(),  # sums of floating point numbers depend on it
+        }
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self._started = self._clock() - float(state["wall_seconds"])
+        self._logged_at, self._logged_step = self._clock(), self.run.step
+
+    def load_finished(self, checkpoint: Checkpoint) -> None:
+        """The run had ended when this was saved: its last evaluation need not be played again."""
+        self._final = checkpoint
 
     def close(self) -> None:
+        self._close_loop()
+        self._writer.close()
         self.logger.close()  # and with it the progress, one of its sinks
         self.envs.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _close_loop(self) -> None:
+        close: Callable[[], None] | None = getattr(self._steps, "close", None)
+        if close is not None:
+            close()  # a loop may have processes to end
+
+    def _save_is_due(self, due: Due) -> bool:
+        asked, self.run.save_requested = self.run.save_requested, False
+        # a full evaluation brings its own, and so does the end of the run
+        return asked or (due.checkpoint and not due.full_eval and not self.run.spent(self.run.step))
 
     def _pause(self, due: Due) -> None:
         if due.light_eval:
@@ -146,16 +219,14 @@ class Trainer:
         if self.run.spent(self.run.step):
             return  # the final evaluation and its checkpoint come at once
         if due.full_eval:
-            self.save_checkpoint(self.evaluate("full"))
-        elif due.checkpoint:
-            self.save_checkpoint()
+            self._begin_save(self.evaluate("full"))
 
     def _log(self) -> None:
         now = self._clock()
         seconds = max(now - self._logged_at - self._paused_seconds, 1e-9)
         extra = {
             **self.agent.metrics(self.run.step),
-            **self._log_extras(),
+            **self.loop.log_extras(),
             **self.run.timer.take(),
             "steps_per_second": (self.run.step - self._logged_step) / seconds,
             "wall_seconds": now - self._started,
@@ -164,15 +235,19 @@ class Trainer:
         self._logged_at, self._logged_step, self._paused_seconds = now, self.run.step, 0.0
 
     def _finish(self) -> dict[str, Any]:
-        final = self.evaluate("final")
-        path = self.save_checkpoint(final)
+        if self._final is None:
+            final = self.evaluate("final")
+            self._ended = True
+            name = self.save_checkpoint(final).name
+        else:  # killed between its last checkpoint and its summary
+            final, name = self._final.metrics, self._final.path.name
         summary = {
             "step": self.run.step,
             "env_frames": self.run.env_frames,
             "episodes": self.run.episodes,
             "updates": getattr(self.agent, "updates", 0),
             "wall_seconds": self._clock() - self._started,
-            "checkpoint": path.name,
+            "checkpoint": name,
             "final": final,
         }
         durable.write_json(self.folder / "summary.json", summary)

@@ -27,7 +27,7 @@ def collect_versions(command_line: Sequence[str], *, device: str | None = None) 
     The home folder appears as ``~`` and the machine's name not at all: run folders get shared.
     """
     return {
-        "command_line": [_hide_home(word) for word in command_line],
+        "command_line": [hide_home(word) for word in command_line],
         "retrograd": _version("retrograd"),
         "git": _describe_code(),
         "packages": package_versions(),
@@ -106,7 +106,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return answer.stdout.decode(errors="replace")
 
 
-def _hide_home(word: str) -> str:
+def hide_home(word: str) -> str:
+    """The word with ``~`` for the home folder."""
     home = str(Path.home())
     return word if home == os.sep else re.sub(rf"{re.escape(home)}(?=$|{re.escape(os.sep)})", "~", word)
 

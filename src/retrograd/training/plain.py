@@ -1,0 +1,102 @@
+"""State dicts as files: tensors and plain values alone, so that reading one never runs code.
+
+Numpy's arrays are saved as tensors and come back as tensors, bytes as uint8 tensors.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from retrograd.core.errors import CheckpointError
+from retrograd.training import durable
+
+FORMAT = 1
+
+
+def copy_plain(value: Any, where: str) -> Any:
+    """A copy of ``value`` as tensors on the CPU and plain Python values; what may not be saved is named."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, torch.Tensor):
+        copied = value.detach().to("cpu", copy=True)
+        # a view would take the whole tensor it looks at along
+        whole = copied.untyped_storage().nbytes() <= copied.numel() * copied.element_size()
+        return copied if whole else copied.clone()
+    if isinstance(value, bytes | bytearray):
+        return torch.from_numpy(np.frombuffer(bytes(value), np.uint8).copy())
+    if isinstance(value, np.generic) and type(value.item()) in (bool, int, float, str):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.isnative:
+        return torch.from_numpy(np.array(value, order="C"))
+    if isinstance(value, Mapping):
+        return {_plain_key(key, where): copy_plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copy_plain(item, f"{where}[{index}]") for index, item in enumerate(value))
+    kind = f"{type(value).__name__} of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise CheckpointError(
+        f"{where} is a {kind}: a checkpoint holds tensors, arrays of numbers, numbers, strings, bytes, None, "
+        "and lists, tuples and dicts of them"
+    )
+
+
+def as_arrays(value: Any) -> Any:
+    """What ``copy_plain`` made tensors of as arrays again."""
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    if isinstance(value, dict):
+        return {key: as_arrays(item) for key, item in value.items()}
+    return type(value)(as_arrays(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _plain_key(key: Any, where: str) -> str | int:
+    if type(key) not in (str, int):
+        raise CheckpointError(f"{where} has the key {key!r}: keys are strings or integers")
+    return key  # type: ignore[no-any-return]
+
+
+def save_bytes(path: Path, data: bytes) -> None:
+    with durable.create_file(path) as file:
+        file.write(data)
+
+
+def save_tensors(path: Path, plain: dict[str, Any]) -> None:
+    """Write what ``copy_plain`` gave."""
+    with durable.create_file(path) as file:
+        torch.save(plain, file)
+
+
+def load_tensors(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > path.stat().st_size:  # ours are stored uncompressed; others may unpack to any size
+            raise CheckpointError(f"{path}: is compressed, which no checkpoint of Retrograd is")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged or hostile file may fail anywhere in the reader
+        raise CheckpointError(f"{path}: cannot be read ({reason(error)})") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT or any(key not in content for key in keys):
+        raise CheckpointError(f"{path}: does not hold {', '.join(keys)} in format {FORMAT}")
+    return content
+
+
+def load_mapping(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        content = parse(path.read_text(encoding="utf-8"))
+    except Exception as error:  # a damaged or hostile file may fail anywhere in the reader
+        raise CheckpointError(f"{path}: cannot be read ({reason(error)})") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: holds {type(content).__name__}, expected named values")
+    return content
+
+
+def reason(error: Exception) -> str:
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return text.splitlines()[0]
