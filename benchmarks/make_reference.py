@@ -77,6 +77,7 @@ CHECKPOINTS = ("DQN (Dopamine TF", "Rainbow (Dopamine TF", "DreamerV3", "PPO (Dr
 FINAL_SCORES = {
     ("DQN", "noop", "c51 paper"): ("DQN", "noop", "wang2016"),
     ("DQN", "noop", "dqn paper"): ("DQN", "noop", "mnih2015"),
+    ("DDQN", "noop", "ddqn paper"): ("Double DQN", "noop", "hasselt2015"),
     ("DDQN", "noop", "danijar/dreamerv2"): ("Double DQN", "noop", "wang2016"),
     ("DDQN", "noop", "C51/Dueling"): ("Double DQN", "noop", "wang2016"),
     ("DuDQN", "noop", "dudqn paper"): ("Dueling Double DQN", "noop", "wang2016"),
