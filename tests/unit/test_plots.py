@@ -198,6 +198,22 @@ def test_many_games_are_summed_up_by_protocol(tmp_path: Path) -> None:
         Plotter().plot_performance_profiles([write_run(tmp_path / "pole", game="CartPole-v1")])
 
 
+def test_short_runs_are_drawn_in_thousands_of_frames(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", game="CartPole-v1")
+    (run / "train_log.csv").unlink()
+    (run / "eval_log.csv").write_text(EVAL_HEAD + "5,20000,light,3,1,0,0\n5,50000,light,9,1,0,0\n")
+    axis = Plotter().plot_learning_curves([run]).axes[0]
+    assert axis.get_xlabel() == "frames (thousands)"
+    np.testing.assert_allclose(axis.get_lines()[0].get_xdata(), [20, 50])
+
+
+def test_beyond_eight_configs_the_weaker_ones_step_back(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(i), lr=float(i), score=float(i)) for i in range(11)]
+    shown = labels(Plotter().plot_learning_curves(runs, references=False).axes[0])
+    assert shown[0] == "3 more, with lower scores"
+    assert [label.split(" · ")[1] for label in shown[1:9]] == [f"lr={i}" for i in range(10, 2, -1)]
+
+
 def test_a_search_over_many_values_gets_medians_of_neighbors(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / str(i), lr=1e-4 * 1.5**i, score=float(i)) for i in range(16)]
     axis = Plotter().plot_hyperparameter_sensitivity(runs, "preset.lr").axes[0]

@@ -39,6 +39,12 @@ def test_unknown_games_have_no_baseline_and_no_figures() -> None:
     assert reference.final_scores("CartPole-v1") == []
 
 
+def test_a_game_of_another_family_is_not_the_atari_game_of_its_name() -> None:
+    assert reference.baseline("MinAtar/Breakout-v1") is None
+    assert not reference.is_known("MinAtar/Breakout-v1")
+    assert reference.baseline("ale/Breakout-v5") == reference.baseline("breakout")
+
+
 def test_human_normalized_score_is_zero_for_random_and_one_for_human() -> None:
     random, human = reference.baseline("pong") or (0.0, 0.0)
     assert (random, human) == (-20.7, 14.6)
@@ -124,6 +130,42 @@ def test_every_row_has_a_known_protocol_and_a_source_with_a_license() -> None:
         for row in rows(name):
             assert row["protocol"] in reference.PROTOCOLS
             assert licenses[row["source"]] in {"MIT", "Apache-2.0"}
+
+
+TEN_GAMES = (
+    "beam_rider", "breakout", "enduro", "freeway", "montezuma_revenge",
+    "ms_pacman", "pong", "qbert", "seaquest", "space_invaders",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("game", TEN_GAMES)
+def test_the_games_of_the_zoo_can_be_compared_under_both_families(game: str) -> None:
+    """REQ EXP-4: baselines, dense curves and final scores of the best known agents, sticky and not."""
+    assert reference.baseline(game) is not None
+    for family, algorithms in {"sticky": {"DQN", "Rainbow", "PPO", "IQN"}, "no_sticky": {"DQN"}}.items():
+        curves = reference.curves(game, family)
+        assert {curve.algorithm for curve in curves} >= algorithms
+        assert min(curve.frames[0] for curve in curves) <= 1_000_000
+        assert max(len(curve.frames) for curve in curves) >= 20
+    finals = {family: {s.algorithm for s in reference.final_scores(game, family)} for family in ("sticky", "no_sticky")}
+    assert finals["sticky"] >= {"DQN", "Rainbow", "PPO"}
+    assert finals["no_sticky"] >= {"DQN", "Double DQN", "Rainbow", "C51", "QR-DQN", "IQN", "PPO", "A2C"}
+    for figure in (*reference.curves(game), *reference.final_scores(game)):
+        source = reference.source(figure.source)
+        assert source["label"]
+        assert source["origin"]
+
+
+def test_every_listed_source_is_used() -> None:
+    used = {row["source"] for name in ("curves.csv", "checkpoints.csv", "final_scores.csv") for row in rows(name)}
+    assert used == {row["source"] for row in rows("sources.csv")}
+
+
+def test_titles_are_the_ales() -> None:
+    assert reference.title("ms. pac-man") == "MsPacman"
+    assert reference.world_record("pong") == 21.0
+    assert reference.world_record("CartPole-v1") is None
+    assert len(reference.games()) == len(set(reference.games())) >= 57
 
 
 def test_the_shipped_part_stays_small() -> None:

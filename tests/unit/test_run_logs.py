@@ -76,6 +76,12 @@ def test_a_protocol_that_scores_otherwise_gets_a_panel_of_its_own_and_says_why()
     assert {panel.family for panel in panels} == {"no_sticky"}
 
 
+def test_a_game_of_another_family_is_drawn_without_published_figures() -> None:
+    run = make_run(game="MinAtar/Breakout-v1")
+    assert (run.game, run.family, run.protocol_label) == ("MinAtar/Breakout", None, "")
+    assert len(panels_of([run, make_run(game="ALE/Breakout-v5")])) == 2
+
+
 def test_measures_of_a_run() -> None:
     run = make_run()
     assert [measure(run, metric) for metric in ("final", "best", "train")] == [4.0, 8.0, 2.0]

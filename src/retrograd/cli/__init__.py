@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import doctor, play, resume, sweep, train, values
+from retrograd.cli import compare, doctor, play, resume, sweep, train, values
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -20,12 +20,13 @@ EXAMPLES = """examples:
   retrograd evaluate outputs/my_run
   retrograd video outputs/my_run --output game.mp4
   retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
+  retrograd compare outputs/my_run outputs/another_run --reference
   retrograd doctor
 
 every command has its own --help with more examples"""
 
 # in the order of the help; each loads what it needs when it runs
-COMMANDS = (train, resume, play, values, sweep, doctor)
+COMMANDS = (train, resume, play, values, sweep, compare, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,6 +25,7 @@ PROTOCOLS = {  # protocol -> (family, how the return was measured)
     "human_starts": ("human_starts", "human starts"),
 }
 FAMILIES = {"sticky": "sticky actions", "no_sticky": "no sticky actions", "human_starts": "human starts"}
+BASELINE_SOURCE = "google-deepmind/dqn_zoo @45061f4 (Apache-2.0); records: danijar/dreamerv2 @07d906e (MIT)"
 STICKY_PROBABILITY = 0.25  # the only value other than 0 that anybody has published curves for
 
 
@@ -72,8 +73,12 @@ class FinalScore:
 
 
 def game_key(title: str) -> str:
-    """One spelling for ``Q*bert``, ``qbert``, ``ALE/Qbert-v5``, ``QbertNoFrameskip-v4``, ``ms_pacman``."""
-    name = title.rsplit("/", 1)[-1]
+    """One spelling for ``Q*bert``, ``qbert``, ``ALE/Qbert-v5``, ``QbertNoFrameskip-v4``, ``ms_pacman``.
+
+    A game of another family keeps its family's name: MinAtar/Breakout is not Breakout.
+    """
+    family, _, name = title.rpartition("/")
+    name = name if family.lower() in ("", "ale") else title
     stem, _, version = name.rpartition("-v")
     if stem and version.isdigit():
         name = stem
@@ -94,9 +99,25 @@ def human_normalized(score: float, game: str) -> float | None:
     return None if known is None else float(statistics.human_normalized(score, *known))
 
 
+def world_record(game: str) -> float | None:
+    """The best score of a human, where one is listed."""
+    records = {game_key(row["game"]): _number(row["human_world_record"]) for row in _rows("human_random_57.csv")}
+    return records.get(game_key(game))
+
+
+def games() -> list[str]:
+    """Every game with a curve, a score or a baseline, as the ALE spells it."""
+    return sorted(_titles().values())
+
+
+def title(game: str) -> str:
+    """The ALE's spelling of a known game."""
+    return _titles()[game_key(game)]
+
+
 def is_known(game: str) -> bool:
     """Whether anything is published about the game: true of Atari, false of CartPole."""
-    return game_key(game) in _baselines() or game_key(game) in _final_scores()
+    return game_key(game) in _titles()
 
 
 def curves(game: str, protocol: str | None = None) -> list[Curve]:
@@ -120,7 +141,12 @@ def protocol_family(repeat_action_probability: float) -> str | None:
 
 def source_label(source: str) -> str:
     """The name people know a source by."""
-    return _sources().get(source, source)
+    return _sources()[source]["label"] if source in _sources() else source
+
+
+def source(name: str) -> dict[str, str]:
+    """Name, label, origin and license of a source."""
+    return dict(_sources()[name])
 
 
 def _protocols(name: str | None) -> set[str]:
@@ -150,8 +176,16 @@ def _baselines() -> dict[str, tuple[float, float]]:
 
 
 @cache
-def _sources() -> dict[str, str]:
-    return {row["source"]: row["label"] for row in _rows("sources.csv")}
+def _sources() -> dict[str, dict[str, str]]:
+    return {row["source"]: row for row in _rows("sources.csv")}
+
+
+@cache
+def _titles() -> dict[str, str]:
+    spelled = [row["game"] for row in _rows("human_random_57.csv")]
+    spelled += [curves[0].game for curves in _curves().values()]
+    spelled += [scores[0].game for scores in _final_scores().values()]
+    return {game_key(game): game for game in spelled}
 
 
 @cache

@@ -54,7 +54,7 @@ class RunLog:
     def game(self) -> str:
         env = self.config.get("env") or {}
         name = str(env.get("game_id") or env.get("name") or self.folder.name)
-        return name.rsplit("/", 1)[-1].split("-v")[0]
+        return name.removeprefix("ALE/").split("-v")[0]  # MinAtar/Breakout keeps its family: it is another game
 
     @cached_property
     def algorithm(self) -> str:
@@ -152,7 +152,7 @@ class Panel:
         return self.groups[0].runs[0].family
 
 
-Runs = Iterable[str | Path | RunLog] | Mapping[str, Iterable[str | Path | RunLog]]
+Runs = Iterable[str | Path | RunLog | Panel] | Mapping[str, Iterable[str | Path | RunLog]]
 
 
 def read_run(folder: str | Path) -> RunLog:
@@ -199,13 +199,20 @@ def find_runs(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def panels_of(runs: Runs) -> list[Panel]:
-    """Runs sorted by game and protocol, then by config; a mapping gives the groups and their labels itself."""
+    """Runs sorted by game and protocol, then by config; a mapping gives the groups and their labels itself.
+
+    Panels pass as they are.
+    """
     labeled: dict[str, list[tuple[str | None, RunLog]]] = {}
     pairs: Iterable[tuple[str | None, str | Path | RunLog]]
     if isinstance(runs, Mapping):
         pairs = ((label, run) for label, members in runs.items() for run in members)
     else:
-        pairs = ((None, run) for run in runs)
+        given = list(runs)
+        made = [panel for panel in given if isinstance(panel, Panel)]
+        if made:
+            return made
+        pairs = ((None, run) for run in given if not isinstance(run, Panel))
     for label, run in pairs:
         log = run if isinstance(run, RunLog) else read_run(run)
         key = json.dumps([log.game, log.protocol_label, _scoring(log)], sort_keys=True, default=str)
@@ -294,8 +301,12 @@ def _differences(own: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]], li
     """``lr=0.001 batch_size=64``: the keys in which the rivals differ, with one's own values; empty without any."""
     keys = sorted({key for rival in rivals for key in rival} | set(own))
     differing = [key for key in keys if len({str(rival.get(key)) for rival in rivals}) > 1]
-    words = [f"{key.rsplit('.', 1)[-1]}={own.get(key)}" for key in differing[:limit]]
+    words = [f"{key.rsplit('.', 1)[-1]}={_short(own.get(key))}" for key in differing[:limit]]
     return " ".join(words) + (f" +{len(differing) - limit} more" if len(differing) > limit else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _read_columns(path: Path, names: tuple[str, ...]) -> list[tuple[Any, ...]]:

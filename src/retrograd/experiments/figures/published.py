@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from retrograd.experiments import reference
-from retrograd.experiments.figures.style import DASHES, MILLION, Theme
+from retrograd.experiments.figures.style import DASHES, Theme, count_frames
 from retrograd.experiments.reference import Curve, FinalScore
 from retrograd.experiments.runs import Panel
 
@@ -38,7 +38,7 @@ def scores_for(panel: Panel, given: bool | Sequence[FinalScore], limit: int) -> 
     return _of_the_same(given, panel)
 
 
-def draw_curves(axis: Any, curves: Sequence[Curve], limit_frames: float, theme: Theme) -> None:
+def draw_curves(axis: Any, curves: Sequence[Curve], limit_frames: float, unit: int, theme: Theme) -> None:
     """Dashed lines in gray, with letters that tell them apart in print."""
     ends = []
     for index, curve in enumerate(curves):
@@ -50,8 +50,8 @@ def draw_curves(axis: Any, curves: Sequence[Curve], limit_frames: float, theme: 
         values = np.interp(seen, frames, curve.mean_return)
         letter = LETTERS[index % len(LETTERS)]
         style = {"color": theme.muted, "linewidth": 1.0, "dashes": DASHES[index % len(DASHES)], "zorder": 1.5}
-        axis.plot(seen / MILLION, values, label=f"{letter}: {curve.label}", **style)
-        ends.append((float(values[-1]), end / MILLION, letter))
+        axis.plot(seen / unit, values, label=f"{letter}: {curve.label}", **style)
+        ends.append((float(values[-1]), end / unit, letter))
     # a letter that would cover its neighbor moves aside
     low, high = axis.get_ylim()
     previous, shift = -math.inf, 0
@@ -78,7 +78,7 @@ def draw_baselines(axis: Any, game: str, theme: Theme) -> None:
 
 def final_label(score: FinalScore) -> str:
     measured = reference.PROTOCOLS[score.protocol][1]
-    budget = f" · {score.frames / MILLION:.3g}M frames" if score.frames else ""
+    budget = f" · {count_frames(score.frames)}" if score.frames else ""
     return f"{score.algorithm} · {reference.source_label(score.source)} · {measured}{budget}"
 
 

@@ -11,7 +11,7 @@ from retrograd.core import statistics
 from retrograd.core.seeding import Streams
 from retrograd.experiments.curves import ENOUGH_RUNS
 from retrograd.experiments.figures import published
-from retrograd.experiments.figures.style import MILLION, Theme, add_legend, new_figure
+from retrograd.experiments.figures.style import Theme, add_legend, count_frames, new_figure
 from retrograd.experiments.reference import FinalScore
 from retrograd.experiments.runs import Panel, RunLog, config_value, count_seeds
 
@@ -38,10 +38,9 @@ def draw_comparison(
             values = np.array([measure(run) for run in group.runs])
             rng = streams[f"comparison {panel.title} {group.label}"]
             _draw_values(axis, values, index, theme.color(index), rng)
-            millions = group.last_frame / MILLION
             unevaluated = measured.endswith("evaluation") and not all(len(run.eval_mean) for run in group.runs)
             kind = " · training return" if unevaluated else ""
-            labels.append(f"{group.label} · {count_seeds(len(values))} · {millions:.3g}M frames{kind}")
+            labels.append(f"{group.label} · {count_seeds(len(values))} · {count_frames(group.last_frame)}{kind}")
         for index, score in enumerate(scores, start=len(labels)):
             style = {"color": theme.muted, "markerfacecolor": theme.background, "markersize": 5}
             axis.plot([score.score], [index], "D", **style)

@@ -94,6 +94,20 @@ def new_figure(theme: Theme, panels: int, height: float, width: float = 6.4) -> 
     return figure, axes
 
 
+def frame_unit(last_frame: float) -> tuple[int, str]:
+    """What frames are divided by on an axis, and its label."""
+    if last_frame >= 0.5 * MILLION:
+        return MILLION, "emulator frames (millions)"
+    return (1000, "frames (thousands)") if last_frame >= 2000 else (1, "frames")
+
+
+def count_frames(frames: float) -> str:
+    """``2M frames``, ``50k frames``, ``800 frames``."""
+    unit, _ = frame_unit(frames)
+    letter = {MILLION: "M", 1000: "k"}.get(unit, "")
+    return f"{frames / unit:.3g}{letter} frames"
+
+
 def add_legend(axis: Any, **options: Any) -> None:
     """A legend below the axis, where it covers no curve: a fixed way down, however high the axis is."""
     from matplotlib.transforms import ScaledTranslation
