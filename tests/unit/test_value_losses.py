@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from retrograd.agents.iqn import IQNLoss
 from retrograd.agents.munchausen import Munchausen
 from retrograd.agents.qr_dqn import QRDQNLoss
 from retrograd.agents.value import ValueAgent
-from retrograd.core.distributional import quantile_midpoints
+from retrograd.core.distributional import quantile_huber, quantile_midpoints
 from retrograd.core.schedules import Constant
 from retrograd.core.types import Transitions
 from retrograd.exploration import EpsilonGreedy
@@ -24,6 +25,7 @@ from retrograd.networks.layers import NoiseSource
 from retrograd.networks.q_network import ImplicitQNetwork, QNetwork
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "value.json").read_text())
+CONTRIB = json.loads((Path(__file__).parents[1] / "golden" / "qr_dqn_sb3.json").read_text())
 
 
 class Table(nn.Module):
@@ -113,6 +115,100 @@ def test_qr_dqn_loss_equals_the_golden_quantile_loss_at_midpoints():
                 huber = 0.5 * u * u if abs(u) <= 1 else abs(u) - 0.5
                 total += abs(float(tau) - (u < 0)) * huber / 5
         assert out.per_sample[row].item() == pytest.approx(total, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", CONTRIB["losses"])
+def test_quantile_huber_loss_and_gradient_equal_sb3_contrib(case):
+    predicted = torch.tensor(case["predicted"], dtype=torch.float64, requires_grad=True)
+    goal = torch.tensor(case["goal"], dtype=torch.float64)
+    loss = quantile_huber(predicted, quantile_midpoints(predicted.shape[1]).double(), goal, 1.0)
+    loss.sum().backward()
+    assert np.allclose(loss.tolist(), case["loss"], atol=1e-6)
+    assert np.allclose(predicted.grad.tolist(), case["gradient"], atol=1e-6)
+
+
+def test_five_updates_of_qr_dqn_equal_sb3_contrib():
+    """From the same weights, through the whole agent: network, loss, reduction and optimizer."""
+    case = CONTRIB["updates"]
+    quantiles, actions = 7, 3
+
+    def tensors_of(weights):
+        first, bias, last, last_bias = (torch.tensor(values) for values in weights)
+        # theirs has an action's quantiles apart, ours side by side
+        last = last.view(quantiles, actions, -1).transpose(0, 1).flatten(0, 1)
+        return [first, bias, last, last_bias.view(quantiles, actions).T.flatten()]
+
+    trunk = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    network = QNetwork(trunk, LinearHead(8, actions, quantiles), Quantiles(quantiles))
+    agent = agent_of(
+        network, QRDQNLoss(), torch.optim.Adam(network.parameters(), lr=case["lr"], eps=case["adam_eps"]), "mean"
+    )
+    with torch.no_grad():
+        for own, given in zip(network.parameters(), tensors_of(case["before"]), strict=True):
+            own.copy_(given)
+        for own, given in zip(agent.target.parameters(), tensors_of(case["target"]), strict=True):
+            own.copy_(given)
+    for batch in case["batches"]:
+        values = {key: torch.tensor(value, dtype=torch.float32) for key, value in batch.items()}
+        discount = case["gamma"] * (1 - values["ended"])
+        agent.update(
+            Transitions(values["obs"], torch.tensor(batch["action"]), values["reward"], discount, values["next_obs"],
+                        torch.ones(6), np.arange(6)), step=1,
+        )  # fmt: skip
+    for own, given in zip(network.parameters(), tensors_of(case["after"]), strict=True):
+        assert torch.allclose(own, given, atol=1e-6)
+
+
+def agent_of(network, loss, optimizer, reduction):
+    explorer = EpsilonGreedy(Constant(0.0), 4, np.random.default_rng(0))
+    return ValueAgent(
+        network, loss, optimizer, explorer=explorer, eval_explorer=explorer, target_update_updates=100,
+        max_grad_norm=None, loss_reduction=reduction,
+    )  # fmt: skip
+
+
+class Prepared(ImplicitQNetwork):
+    """Gives prepared samples in the order in which they are asked for."""
+
+    def __init__(self, *samples):
+        super().__init__(nn.Identity(), CosineEmbedding(2, 2), LinearHead(2, 4), NoiseSource(0), 3)
+        self.samples = list(samples)
+
+    def sample(self, features, count):
+        places, fractions = self.samples.pop(0)
+        assert places.shape[2] == count
+        return places, fractions
+
+
+def test_iqn_loss_equals_rlax():
+    """Five fractions of the prediction, seven of the goal, three of the choice."""
+    case = tensors("quantile_huber")
+    online = Prepared((case["places"], case["fractions"]))
+    target = Prepared((case["next_places"], None), (case["selector"], None))
+    out = IQNLoss(samples=5, target_samples=7)(online, target, transitions(case))
+    assert torch.allclose(out.per_sample, case["loss"], atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_importance_weights_reach_the_gradient_of_iqn(reduction):
+    def gradient(weight):
+        torch.manual_seed(0)
+        network = ImplicitQNetwork(
+            nn.Embedding(12, 6), CosineEmbedding(5, 6), LinearHead(6, 4, hidden=7), NoiseSource(3), 8
+        )
+        agent = agent_of(network, IQNLoss(4, 3), torch.optim.SGD(network.parameters(), lr=1.0), reduction)
+        before = network.encoder.weight.detach().clone()
+        case = {key: value.float() for key, value in tensors("scalar").items()}
+        update = agent.update(replace(transitions(case), weight=weight), step=1)
+        return before - network.encoder.weight.detach(), update.priority
+
+    weight = torch.tensor([1.0, 0.5, 0.25, 1.0, 0.0, 0.75])
+    once, priority = gradient(weight)
+    twice, same_priority = gradient(2 * weight)
+    assert torch.allclose(2 * once, twice, atol=1e-6)
+    assert once[4].abs().max() == 0
+    assert once[0].abs().max() > 0
+    assert torch.equal(priority, same_priority)
 
 
 def implicit_network(seed=0, policy_samples=8, actions=3):
