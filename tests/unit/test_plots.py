@@ -207,11 +207,11 @@ def test_short_runs_are_drawn_in_thousands_of_frames(tmp_path: Path) -> None:
     np.testing.assert_allclose(axis.get_lines()[0].get_xdata(), [20, 50])
 
 
-def test_beyond_eight_configs_the_weaker_ones_step_back(tmp_path: Path) -> None:
+def test_beyond_six_configs_the_weaker_ones_step_back(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / str(i), lr=float(i), score=float(i)) for i in range(11)]
     shown = labels(Plotter().plot_learning_curves(runs, references=False).axes[0])
-    assert shown[0] == "3 more, with lower scores"
-    assert [label.split(" · ")[1] for label in shown[1:9]] == [f"lr={i}" for i in range(10, 2, -1)]
+    assert shown[0] == "5 more, with lower scores"
+    assert [label.split(" · ")[1] for label in shown[1:7]] == [f"lr={i}" for i in range(10, 4, -1)]
 
 
 def test_a_search_over_many_values_gets_medians_of_neighbors(tmp_path: Path) -> None:

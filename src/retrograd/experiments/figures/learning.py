@@ -14,7 +14,7 @@ from retrograd.experiments.figures.style import MILLION, Theme, add_legend, fram
 from retrograd.experiments.reference import Curve
 from retrograd.experiments.runs import Group, Panel, RunLog, count_seeds
 
-MOST_GROUPS = 8
+MOST_GROUPS = 6  # as many as there are colors
 
 
 def draw_learning_curves(
