@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retrograd.core.errors import FailureGate
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
 from retrograd.replay import CompressedStorage, NStep, RawStorage, gather
 from retrograd.replay.gather import KERNELS, load_kernels
@@ -93,7 +94,7 @@ def test_windows_and_stacks_equal_numpy(storage: str, rows: int, steps: int, n_s
 @needs_c
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(STORAGES)), st.integers(1, 3), st.integers(1, 60), st.integers(0, 2**30))
-def test_locate_and_current_equal_numpy(storage: str, rows: int, steps: int, seed: int) -> None:
+def test_locate_and_claim_equal_numpy(storage: str, rows: int, steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     ring = filled(storage, rows, steps, rng)
     slot = rng.integers(ring.num_slots, size=20)
@@ -102,8 +103,13 @@ def test_locate_and_current_equal_numpy(storage: str, rows: int, steps: int, see
     starts = Starts(ring.num_slots)
     starts.valid[:] = rng.random(ring.num_slots) < 0.6
     index = rng.integers(int(ring.head.max() + 1) * rows, size=40)
-    for one, other in zip(starts.current(ring, index), starts.current_numpy(ring, index), strict=True):
+    priority = (rng.normal(size=40) * 10.0 ** rng.integers(-30, 30, 40)).astype(np.float32)
+    for one, other in zip(starts.claim(ring, index, priority), starts.claim_numpy(ring, index, priority), strict=True):
         same(one, other)
+    priority[rng.integers(40)] = rng.choice([np.nan, np.inf, -np.inf])
+    for take in (starts.claim, starts.claim_numpy):
+        with pytest.raises(FailureGate, match="not finite"):
+            take(ring, index, priority)
 
 
 @needs_c
@@ -143,7 +149,7 @@ def test_steps_outside_of_the_ring_are_refused() -> None:
     with pytest.raises(IndexError, match="outside of 2 rows"):
         ring.locate(np.array([ring.num_slots]))
     with pytest.raises(IndexError, match="there is no step"):
-        Starts(ring.num_slots).current(ring, np.array([-1]))
+        Starts(ring.num_slots).claim(ring, np.array([-1]), np.ones(1, np.float32))
     short = np.empty(0, np.float32)
     arguments = (reader._powers, one, one, ring.slots_per_row, CUT, TERMINATED, short, short, one.copy())
     with pytest.raises(ValueError, match="differ in length"):

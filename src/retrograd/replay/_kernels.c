@@ -24,7 +24,8 @@ static PyMethodDef methods[] = {
     {"find", tree_find, METH_VARARGS, "find(tree, mass, out)"},
     {"draw", tree_draw, METH_VARARGS, "draw(tree, uniform, out)"},
     {"locate", locate, METH_VARARGS, "locate(slot, written, slots_per_row, row, position)"},
-    {"current", current, METH_VARARGS, "current(index, valid, written, block, slots_per_row, slot, place) -> count"},
+    {"claim", claim, METH_VARARGS,
+     "claim(index, priority, valid, written, block, slots_per_row, slot, value) -> count"},
     {"windows", windows, METH_VARARGS,
      "windows(flags, reward, powers, row, position, slots_per_row, cut, terminated, reward_out, discount_out, length_out)"},
     {"stacks", stacks, METH_VARARGS, "stacks(since, row, position, length, slots_per_row, stack, out) -> shift"},
@@ -36,7 +37,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made && PyModule_AddIntConstant(made, "VERSION", 2) < 0) {
+    if (made && PyModule_AddIntConstant(made, "VERSION", 3) < 0) {
         Py_DECREF(made);
         return NULL;
     }

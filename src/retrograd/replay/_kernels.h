@@ -19,7 +19,7 @@ PyObject *tree_set(PyObject *self, PyObject *args);
 PyObject *tree_find(PyObject *self, PyObject *args);
 PyObject *tree_draw(PyObject *self, PyObject *args);
 PyObject *locate(PyObject *self, PyObject *args);
-PyObject *current(PyObject *self, PyObject *args);
+PyObject *claim(PyObject *self, PyObject *args);
 PyObject *windows(PyObject *self, PyObject *args);
 PyObject *stacks(PyObject *self, PyObject *args);
 PyObject *gather(PyObject *self, PyObject *args);

@@ -1,6 +1,8 @@
 /* Steps in a ring: where they lie, which can still be sampled, their n-step windows and the slots of their stacks. */
 #include "_kernels.h"
 
+#include <float.h>
+
 /* locate(slot, written, slots_per_row, row, position): what the slots hold now, by row and absolute position */
 PyObject *locate(PyObject *self, PyObject *args) {
     PyObject *objects[4];
@@ -34,26 +36,28 @@ end:
     return result;
 }
 
-/* current(index, valid, written, block, slots_per_row, slot, place) -> count: of the sampled steps `index` those that can
- * still be sampled, their slots and their places in index */
-PyObject *current(PyObject *self, PyObject *args) {
-    PyObject *objects[5];
-    Held held[5] = {{.held = 0}};
+/* claim(index, priority, valid, written, block, slots_per_row, slot, value) -> count: of the sampled steps `index` those
+ * that can still be sampled: their slots and the sizes of their priorities. -1 when a priority is not finite. */
+PyObject *claim(PyObject *self, PyObject *args) {
+    PyObject *objects[6];
+    Held held[6] = {{.held = 0}};
     Py_ssize_t block, per_row, found = 0;
     PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "OOOnnOO", &objects[0], &objects[1], &objects[2], &block, &per_row, &objects[3],
-                          &objects[4]))
+    if (!PyArg_ParseTuple(args, "OOOOnnOO", &objects[0], &objects[1], &objects[2], &objects[3], &block, &per_row,
+                          &objects[4], &objects[5]))
         return NULL;
-    if (!hold(objects[0], &held[0], 0, 8, "index") || !hold(objects[1], &held[1], 0, 1, "valid") ||
-        !hold(objects[2], &held[2], 0, 8, "written") || !hold(objects[3], &held[3], 1, 8, "slot") ||
-        !hold(objects[4], &held[4], 1, 8, "place"))
+    if (!hold(objects[0], &held[0], 0, 8, "index") || !hold(objects[1], &held[1], 0, 4, "priority") ||
+        !hold(objects[2], &held[2], 0, 1, "valid") || !hold(objects[3], &held[3], 0, 8, "written") ||
+        !hold(objects[4], &held[4], 1, 8, "slot") || !hold(objects[5], &held[5], 1, 8, "value"))
         goto end;
-    const int64_t *index = held[0].view.buf, *written = held[2].view.buf;
-    const uint8_t *valid = held[1].view.buf;
-    int64_t *slot = held[3].view.buf, *place = held[4].view.buf;
-    Py_ssize_t count = held[0].view.len / 8, rows = held[2].view.len / 8;
-    if (rows < 1 || block < 1 || per_row < 1 || held[1].view.len != rows * per_row ||
-        held[3].view.len / 8 != count || held[4].view.len / 8 != count) {
+    const int64_t *index = held[0].view.buf, *written = held[3].view.buf;
+    const float *priority = held[1].view.buf;
+    const uint8_t *valid = held[2].view.buf;
+    int64_t *slot = held[4].view.buf;
+    double *value = held[5].view.buf;
+    Py_ssize_t count = held[0].view.len / 8, rows = held[3].view.len / 8;
+    if (rows < 1 || block < 1 || per_row < 1 || held[1].view.len / 4 != count || held[2].view.len != rows * per_row ||
+        held[4].view.len / 8 != count || held[5].view.len / 8 != count) {
         PyErr_SetString(PyExc_ValueError, "the arrays differ in length");
         goto end;
     }
@@ -62,15 +66,20 @@ PyObject *current(PyObject *self, PyObject *args) {
             PyErr_Format(PyExc_IndexError, "there is no step %lld", (long long)index[i]);
             goto end;
         }
+        double size = priority[i] < 0 ? -(double)priority[i] : (double)priority[i];
+        if (!(size <= FLT_MAX)) {
+            found = -1;
+            break;
+        }
         int64_t row = index[i] % rows, position = index[i] / rows;
         int64_t oldest = (written[row] + block - 1) / block * block - per_row;
         slot[found] = row * per_row + position % per_row;
-        place[found] = i;
+        value[found] = size;
         found += valid[slot[found]] && position >= oldest;
     }
     result = PyLong_FromSsize_t(found);
 end:
-    release(held, 5);
+    release(held, 6);
     return result;
 }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from retrograd.core.errors import FailureGate, UsageError
+from retrograd.core.errors import UsageError
 from retrograd.core.seeding import load_rng_state, rng_state
 from retrograd.core.types import Array, Step
 from retrograd.replay.ring import STEP, Change, Ring
@@ -91,13 +91,10 @@ class Replay(Generic[Batch]):
 
     def update(self, index: Array, priority: Tensor) -> None:
         """New priorities of sampled transitions; those overwritten since are ignored."""
-        values = np.abs(priority.numpy(force=True), dtype=np.float64)
+        values = priority.numpy(force=True)
         if values.shape != index.shape:
             raise UsageError(f"priority has the shape {values.shape}: must be that of index, {index.shape}")
-        if not np.maximum.reduce(values, initial=0.0) < np.inf:  # also when one is not a number
-            raise FailureGate(f"a replay priority is not finite: {values[~np.isfinite(values)][0]}")
-        slot, place = self.starts.current(self.storage, index)
-        self.sampler.update(slot, values if len(place) == len(values) else values[place])
+        self.sampler.update(*self.starts.claim(self.storage, index, values))
 
     def __len__(self) -> int:
         """Transitions that can be sampled now."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from retrograd.core.errors import FailureGate
 from retrograd.core.types import Array
 from retrograd.replay.gather import KERNELS
 from retrograd.replay.ring import Change, Ring
@@ -36,20 +37,27 @@ class Starts:
         self.count -= len(slot)
         return slot
 
-    def current(self, ring: Ring, index: Array) -> tuple[Array, Array]:
-        """Of sampled steps those that can still be sampled: their slots, and their places in ``index``."""
-        if KERNELS is None:
-            return self.current_numpy(ring, index)
-        slot, place = np.empty(len(index), np.int64), np.empty(len(index), np.int64)
-        index = np.ascontiguousarray(index, np.int64)
-        count = KERNELS.current(index, self.valid, ring.written, ring.block_slots, ring.slots_per_row, slot, place)
-        return slot[:count], place[:count]
+    def claim(self, ring: Ring, index: Array, priority: Array) -> tuple[Array, Array]:
+        """Of sampled steps those that can still be sampled: their slots, and the sizes of their priorities."""
+        if KERNELS is None or priority.dtype != np.float32:
+            return self.claim_numpy(ring, index, priority)
+        slot, size = np.empty(len(index), np.int64), np.empty(len(index), np.float64)
+        index, priority = np.ascontiguousarray(index, np.int64), np.ascontiguousarray(priority)
+        count = KERNELS.claim(
+            index, priority, self.valid, ring.written, ring.block_slots, ring.slots_per_row, slot, size
+        )
+        if count < 0:
+            raise _not_finite(priority)
+        return slot[:count], size[:count]
 
-    def current_numpy(self, ring: Ring, index: Array) -> tuple[Array, Array]:
+    def claim_numpy(self, ring: Ring, index: Array, priority: Array) -> tuple[Array, Array]:
+        size = np.abs(priority.astype(np.float64))
+        if not np.isfinite(size).all():
+            raise _not_finite(priority)
         row, position = index % ring.num_envs, index // ring.num_envs
         slot = ring.slot(row, position)
-        place = np.flatnonzero(self.valid[slot] & (position >= ring.oldest()[row]))
-        return slot[place], place
+        current = self.valid[slot] & (position >= ring.oldest()[row])
+        return slot[current], size[current]
 
     def state_dict(self) -> dict[str, Any]:
         return {"valid": self.valid.copy()}
@@ -60,3 +68,7 @@ class Starts:
 
     def check_valid(self) -> None:
         assert self.count == np.count_nonzero(self.valid), "the number of valid starts is wrong"
+
+
+def _not_finite(priority: Array) -> FailureGate:
+    return FailureGate(f"a replay priority is not finite: {priority[~np.isfinite(priority)][0]}")
