@@ -2,10 +2,11 @@
 
     python benchmarks/replay.py                                    ours alone
     python benchmarks/replay.py --peers-venv ~/peers               with those of the others that install
-    python benchmarks/replay.py --frames pong.npy --output out.json
+    python benchmarks/replay.py --peers-venv ~/peers --output replay.json --markdown replay.md
+    python benchmarks/replay.py --only "ours prioritized" "cpprb prioritized" --peers-venv ~/peers --size 20000
 
 Every library runs in a process of its own. The rounds are interleaved (one round of each library, then the next), so
-that a busy machine hits all alike; the table gives medians over the rounds, and the ratio column the median of the
+that a busy machine hits all alike; the table gives medians over the rounds, and the ratio columns the median of the
 ratios to ours within each round.
 """
 
@@ -21,30 +22,13 @@ import sys
 import time
 import venv
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from replay_cases import BASELINES, CASES, OURS, PEERS, ROWS, SIDE, SINGLE_FRAMES, STACK, WIDTH, Case
 
 HERE = Path(__file__).resolve().parent
-STACK, SIDE, ROWS = 4, 84, 8
-ENTRIES = 1_000_000  # of the trees
-OURS = ("ours raw", "ours compressed", "ours prioritized", "ours tree")
-PEERS = ("sb3", "sb3 memory option", "tianshou", "tianshou prioritized", "torchrl", "cpprb prioritized",
-         "tianshou tree", "cpprb tree")  # fmt: skip
-BASELINES = {
-    "sb3": "ours raw",
-    "sb3 memory option": "ours raw",
-    "tianshou": "ours raw",
-    "torchrl": "ours raw",
-    "ours compressed": "ours raw",
-    "tianshou prioritized": "ours prioritized",
-    "cpprb prioritized": "ours prioritized",
-    "tianshou tree": "ours tree",
-    "cpprb tree": "ours tree",
-}
 Figures = dict[str, float]
 
 
@@ -63,190 +47,46 @@ def make_frames(path: str | None) -> np.ndarray:
     return frames
 
 
-def clock(action: Callable[[], Any], seconds: float) -> float:
+def clock(action: Callable[[], Any], seconds: float, timer: Callable[[], float]) -> float:
     """Calls a second, after a few to warm up."""
     for _ in range(3):
         action()
-    count, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < seconds:
+    count, begin = 0, timer()
+    while timer() - begin < seconds:
         action()
         count += 1
-    return count / (time.perf_counter() - begin)
-
-
-@dataclass
-class Case:
-    """One library: what a draw is, and how steps get in where it stores them."""
-
-    act: Callable[[], Any]
-    add: Callable[[np.ndarray, np.ndarray, np.ndarray], Any] | None = None  # obs, next_obs [8, 4, 84, 84], ends [8]
-    memory: Callable[[], float] = lambda: float("nan")
-    rows: int = ROWS  # of each step that are really stored
+    return count / (timer() - begin)
 
 
 def fill(case: Case, frames: np.ndarray, size: int) -> float:
     """Transitions added a second; games of 1,000 steps, the rows at different places of them."""
     if case.add is None:
         return 0.0
-    span, spent = len(frames) - STACK - 1, 0.0
-    for t in range(size // ROWS):
-        starts = [(t + row * 131) % span for row in range(ROWS)]
-        obs = np.stack([frames[s : s + STACK] for s in starts])
-        following = np.stack([frames[s + 1 : s + 1 + STACK] for s in starts])
-        ends = np.array([(t + row * 37) % 1000 == 999 for row in range(ROWS)])
+    span, spent, size = len(frames) - STACK - 1, 0.0, case.size or size
+    vectors = np.random.default_rng(0).normal(size=(2, case.rows, WIDTH)).astype(np.float32)
+    for t in range(size // case.rows):
+        if case.vectors:
+            obs, following = vectors
+        else:
+            starts = [(t + row * 131) % span for row in range(case.rows)]
+            obs = np.stack([frames[s : s + STACK] for s in starts])
+            following = np.stack([frames[s + 1 : s + 1 + STACK] for s in starts])
+        ends = np.array([(t + row * 37) % 1000 == 999 for row in range(case.rows)])
         begin = time.perf_counter()
         case.add(obs, following, ends)
         spent += time.perf_counter() - begin
-    return size // ROWS * case.rows / spent
-
-
-def ours(size: int, batch: int, *, compressed: bool = False, prioritized: bool = False) -> Case:
-    from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
-    from retrograd.replay import CompressedStorage, NStep, Prioritized, RawStorage, Replay, Uniform
-
-    spec = EnvSpec("atari", ArraySpec((STACK, SIDE, SIDE), np.dtype(np.uint8)), DiscreteActions(6), STACK, 4)
-    storage = (CompressedStorage if compressed else RawStorage)(spec, size, ROWS)
-    replay = Replay(storage, Prioritized() if prioritized else Uniform(), NStep(1, 0.99), np.random.default_rng(0))
-    reward, action, never = np.zeros(ROWS, np.float32), np.zeros(ROWS, np.int64), np.zeros(ROWS, bool)
-
-    def act() -> None:
-        drawn = replay.sample(batch, step=0)
-        if prioritized:
-            replay.update(drawn.index, drawn.reward + 1.0)
-
-    return Case(
-        act,
-        lambda obs, following, ends: replay.add(Step(obs, action, reward, ends, never, ends, following)),
-        lambda: replay.diagnostics()["bytes"] / len(replay),
-    )
-
-
-def our_tree(size: int, batch: int) -> Case:
-    from retrograd.replay import Prioritized
-    from retrograd.replay.starts import Starts
-
-    sampler, starts, rng = Prioritized(), Starts(ENTRIES), np.random.default_rng(0)
-    sampler.attach(ENTRIES)
-    starts.open(np.arange(ENTRIES))
-    sampler.tree.load(rng.exponential(size=ENTRIES))
-    used, priority = np.array([ENTRIES]), rng.exponential(size=batch)
-    return Case(lambda: sampler.update(sampler.draw(starts, used, batch, step=0, rng=rng)[0], priority))
-
-
-def tianshou_tree(size: int, batch: int) -> Case:
-    from tianshou.data import SegmentTree
-
-    tree, rng = SegmentTree(ENTRIES), np.random.default_rng(0)
-    tree[np.arange(ENTRIES)] = rng.exponential(size=ENTRIES)
-    priority = rng.exponential(size=batch)
-
-    def act() -> None:
-        tree[tree.get_prefix_sum_idx(rng.random(batch) * tree.reduce())] = priority
-
-    return Case(act)
-
-
-def cpprb_tree(size: int, batch: int) -> Case:
-    from cpprb import PrioritizedReplayBuffer
-
-    buffer, rng = PrioritizedReplayBuffer(ENTRIES, {"x": {"dtype": np.uint8}}), np.random.default_rng(0)
-    for _ in range(ENTRIES // 10_000):
-        buffer.add(x=np.zeros(10_000, np.uint8), priorities=rng.exponential(size=10_000))
-    priority = rng.exponential(size=batch)
-    return Case(lambda: buffer.update_priorities(buffer.sample(batch)["indexes"], priority))
-
-
-def stable_baselines(size: int, batch: int, *, optimize: bool = False) -> Case:
-    from gymnasium import spaces
-    from stable_baselines3.common.buffers import ReplayBuffer
-
-    box = spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8)
-    options = {"optimize_memory_usage": optimize, "handle_timeout_termination": not optimize}
-    buffer = ReplayBuffer(size, box, spaces.Discrete(6), n_envs=ROWS, **options)
-    zeros, arrays = np.zeros(ROWS), [buffer.observations] + ([] if optimize else [buffer.next_observations])
-    return Case(
-        lambda: buffer.sample(batch),
-        lambda obs, following, ends: buffer.add(obs, following, zeros.astype(int), zeros, ends, [{}] * ROWS),
-        lambda: sum(array.nbytes for array in arrays) / size,
-    )
-
-
-def tianshou(size: int, batch: int, *, prioritized: bool = False) -> Case:
-    from tianshou.data import Batch, PrioritizedVectorReplayBuffer, VectorReplayBuffer
-
-    options = {"stack_num": STACK, "ignore_obs_next": True, "save_only_last_obs": True}
-    options |= {"alpha": 0.6, "beta": 0.4} if prioritized else {}
-    buffer = (PrioritizedVectorReplayBuffer if prioritized else VectorReplayBuffer)(size, ROWS, **options)
-    zeros, never = np.zeros(ROWS), np.zeros(ROWS, bool)
-
-    def add(obs: np.ndarray, following: np.ndarray, ends: np.ndarray) -> None:
-        flags = {"terminated": ends, "truncated": never, "info": Batch()}
-        buffer.add(Batch(obs=obs, act=zeros.astype(int), rew=zeros, obs_next=following, **flags))
-
-    def act() -> None:
-        _, index = buffer.sample(batch)
-        buffer.get(buffer.next(index), "obs")
-        if prioritized:
-            buffer.update_weight(index, np.ones(batch))
-
-    return Case(act, add)
-
-
-def torchrl(size: int, batch: int) -> Case:
-    import torch
-    from tensordict import TensorDict
-    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(size), batch_size=batch)
-
-    def add(obs: np.ndarray, following: np.ndarray, ends: np.ndarray) -> None:
-        parts = {"obs": torch.from_numpy(obs), "next": torch.from_numpy(following), "end": torch.from_numpy(ends)}
-        parts |= {"action": torch.zeros(ROWS, dtype=torch.int64), "reward": torch.zeros(ROWS)}
-        buffer.extend(TensorDict(parts, batch_size=[ROWS]))
-
-    return Case(buffer.sample, add, lambda: 2.0 * STACK * SIDE * SIDE)
-
-
-def cpprb(size: int, batch: int) -> Case:
-    """Its stack compression knows one row only, so that it holds an eighth of what the others do."""
-    from cpprb import PrioritizedReplayBuffer
-
-    shape = {"shape": (SIDE, SIDE, STACK), "dtype": np.uint8}
-    env = {"obs": shape, "act": {"dtype": np.int64}, "rew": {}, "end": {}}
-    buffer = PrioritizedReplayBuffer(size // ROWS, env, next_of="obs", stack_compress="obs")
-
-    def add(obs: np.ndarray, following: np.ndarray, ends: np.ndarray) -> None:
-        now, then = np.moveaxis(obs[0], 0, -1), np.moveaxis(following[0], 0, -1)
-        buffer.add(obs=now, act=0, rew=0.0, next_obs=then, end=float(ends[0]))
-        if ends[0]:
-            buffer.on_episode_end()
-
-    return Case(lambda: buffer.update_priorities(buffer.sample(batch)["indexes"], np.ones(batch)), add, rows=1)
-
-
-CASES: dict[str, Callable[[int, int], Case]] = {
-    "ours raw": ours,
-    "ours compressed": partial(ours, compressed=True),
-    "ours prioritized": partial(ours, prioritized=True),
-    "ours tree": our_tree,
-    "sb3": stable_baselines,
-    "sb3 memory option": partial(stable_baselines, optimize=True),
-    "tianshou": tianshou,
-    "tianshou prioritized": partial(tianshou, prioritized=True),
-    "tianshou tree": tianshou_tree,
-    "torchrl": torchrl,
-    "cpprb prioritized": cpprb,
-    "cpprb tree": cpprb_tree,
-}
+    return size // case.rows * case.rows / spent
 
 
 def serve(name: str, options: argparse.Namespace) -> None:
-    """The child: fill, report, then one round for every line on standard input."""
-    case = CASES[name](options.size, options.batch)
+    """The child: fill, report, then one round for every batch size on standard input."""
+    case = CASES[name](options.size)
+    timer = time.process_time if options.cpu_time else time.perf_counter
     added = fill(case, make_frames(options.frames), options.size)
     print(json.dumps({"add_per_second": added, "bytes_per_transition": case.memory()}), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({"per_second": clock(case.act, options.seconds)}), flush=True)
+    for line in sys.stdin:
+        batch = int(line)
+        print(json.dumps({"per_second": clock(lambda: case.act(batch), options.seconds, timer)}), flush=True)  # noqa: B023
 
 
 class Child:
@@ -254,7 +94,7 @@ class Child:
 
     def __init__(self, name: str, python: str, options: argparse.Namespace) -> None:
         command = [python, str(HERE / "replay.py"), "--serve", name, "--size", str(options.size)]
-        command += ["--batch", str(options.batch), "--seconds", str(options.seconds)]
+        command += ["--seconds", str(options.seconds)] + (["--cpu-time"] if options.cpu_time else [])
         command += ["--frames", options.frames] if options.frames else []
         env = os.environ | {"OMP_NUM_THREADS": "1"}
         errors = None if options.verbose else subprocess.DEVNULL
@@ -270,9 +110,9 @@ class Child:
                 return figures
         return None
 
-    def round(self) -> Figures | None:
+    def round(self, batch: int) -> Figures | None:
         assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
+        self.process.stdin.write(f"{batch}\n")
         self.process.stdin.flush()
         return self.read()
 
@@ -294,32 +134,46 @@ def peers_python(folder: Path) -> str:
     return str(python)
 
 
-def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """All figures of all libraries that ran."""
+def start(options: argparse.Namespace) -> dict[str, Child]:
+    """All libraries that run here, filled one after the other."""
     children: dict[str, Child] = {}
     names = [(name, sys.executable) for name in OURS]
     if options.peers_venv:
         python = peers_python(Path(options.peers_venv).expanduser())
         names += [(name, python) for name in PEERS]
     for name, python in names:
+        if options.only and name not in options.only:
+            continue
+        begin = time.monotonic()
         child = Child(name, python, options)
         if child.first is None:
             print(f"{name}: does not run here", file=sys.stderr)
         else:
             children[name] = child
-    rounds: dict[str, list[float]] = {name: [] for name in children}
-    for _ in range(options.rounds):
-        for name, child in children.items():
-            figures = child.round()
-            rounds[name].append(figures["per_second"] if figures else float("nan"))
+            print(f"{name}: filled in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    return children
+
+
+def compare(options: argparse.Namespace) -> dict[str, Any]:
+    """All figures of all libraries that ran."""
+    children = start(options)
+    rounds: dict[str, dict[int, list[float]]] = {name: {b: [] for b in options.batch} for name in children}
+    for number in range(options.rounds):
+        for batch in options.batch:
+            for name, child in children.items():
+                figures = child.round(batch)
+                rounds[name][batch].append(figures["per_second"] if figures else float("nan"))
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
     for child in children.values():
         child.close()
-    result = {}
+    result: dict[str, Any] = {}
     for name, child in children.items():
-        baseline = rounds.get(BASELINES.get(name, name), rounds[name])
-        ratios = [one / base for one, base in zip(rounds[name], baseline, strict=True)]
-        figures = {"per_second": statistics.median(rounds[name]), "ratio_to_ours": statistics.median(ratios)}
-        result[name] = {**(child.first or {}), **figures, "rounds": rounds[name]}
+        result[name] = dict(child.first or {})
+        for batch, own in rounds[name].items():
+            baseline = rounds.get(BASELINES.get(name, name), rounds[name])[batch]
+            ratios = [one / base for one, base in zip(own, baseline, strict=True)]
+            figures = {"per_second": statistics.median(own), "ratio_to_ours": statistics.median(ratios)}
+            result[name][str(batch)] = {**figures, "rounds": own}
     return result
 
 
@@ -341,25 +195,75 @@ def compression(frames: np.ndarray) -> Figures:
     }
 
 
-def table(result: dict[str, Any], batch: int) -> str:
-    lines = [f"| library | add/s | sample({batch})/s | × ours | bytes/transition |", "|---|---|---|---|---|"]
+def table(result: dict[str, Any], batches: list[int]) -> str:
+    columns = "".join(f" batch of {batch}, a second | × ours |" for batch in batches)
+    lines = [f"| library | add/s |{columns} bytes/transition |", "|---|---|" + "---|---|" * len(batches) + "---|"]
     for name, one in result.items():
         added, memory = one.get("add_per_second", 0.0), one.get("bytes_per_transition", float("nan"))
-        cells = [f"{added:,.0f}" if added else "", f"{one['per_second']:,.0f}", f"{one['ratio_to_ours']:.2f}"]
+        cells = [f"{added:,.0f}" if added else ""]
+        for batch in batches:
+            figures = one[str(batch)]
+            cells += [f"{figures['per_second']:,.0f}", f"{figures['ratio_to_ours']:.2f}"]
         cells.append("" if memory != memory else f"{memory:,.0f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def verdicts(result: dict[str, Any], batches: list[int]) -> list[str]:
+    """What the figures were to reach, and whether they do."""
+
+    def judge(what: str, found: float, good: bool) -> str:
+        return f"- {'met' if good else 'MISSED'}: {what}: {found:,.2f}"
+
+    lines = []
+    if "ours raw" in result:
+        memory = result["ours raw"]["bytes_per_transition"]
+        lines.append(judge("raw takes at most 7,200 bytes a transition", memory, memory <= 7200))
+    for batch in batches:
+        ratios = {name: one[str(batch)]["ratio_to_ours"] for name, one in result.items() if name not in OURS}
+        for kind, names in (
+            ("peer that stores single frames", [name for name in ratios if name in SINGLE_FRAMES]),
+            ("prioritized buffer of a million", [name for name in ratios if name.endswith("prioritized 1M")]),
+            ("tree of a million", [name for name in ratios if name.endswith("tree 1M")]),
+        ):
+            if names:
+                fastest = max(names, key=lambda name: ratios[name])
+                what = f"batch of {batch}: fastest {kind} ({fastest}), times our speed"
+                lines.append(judge(what, ratios[fastest], ratios[fastest] <= 1.0))
+        if "ours compressed" in result and "ours raw" in result:
+            slower = 1 / result["ours compressed"][str(batch)]["ratio_to_ours"]
+            lines.append(judge(f"batch of {batch}: compressed at most 3 times slower than raw", slower, slower <= 3))
+    return lines
+
+
+def report(result: dict[str, Any], options: argparse.Namespace, machine: str, coded: Figures) -> str:
+    libraries = "; ".join(f"{kind} rows: sample and update" for kind in ("prioritized", "tree"))
+    return "\n".join([
+        f"{machine}; {options.size:,} transitions of {STACK}×{SIDE}×{SIDE} in {ROWS} rows, cpprb in 1; 1M: a million "
+        f"vectors of {WIDTH}, or tree leaves",
+        "",
+        table(result, options.batch),
+        "",
+        f"{libraries}. Ours, SB3 and torchrl hand out tensors, tianshou and cpprb arrays.",
+        f"compression: {coded['bytes_per_frame']:.0f} bytes a frame, {coded['ratio']:.1f} times smaller, "
+        f"{coded['gigabytes_per_million']:.2f} GB a million; {coded['microseconds_per_frame']:.1f} µs to code one",
+        "",
+        *verdicts(result, options.batch),
+    ])  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=100_000, help="transitions in every buffer")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each round")
+    parser.add_argument("--size", type=int, default=100_000, help="transitions in every buffer of frames")
+    parser.add_argument("--batch", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
     parser.add_argument("--frames", help="uint8 [F, 84, 84] .npy of a game as a policy plays it")
     parser.add_argument("--peers-venv", help="folder of the other libraries' environment; made when missing")
+    parser.add_argument("--only", nargs="+", choices=sorted(CASES), help="just these; without their baseline no ratio")
+    parser.add_argument("--cpu-time", action="store_true", help="count processor time: for a busy machine")
     parser.add_argument("--output", help="write all figures to this JSON file")
+    parser.add_argument("--markdown", help="write the report to this file too")
     parser.add_argument("--verbose", action="store_true", help="show what the libraries print")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -371,11 +275,10 @@ def main() -> None:
     machine = (
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
-    print(f"{machine}; {options.size:,} transitions of {STACK}×{SIDE}×{SIDE}, {ROWS} rows; tree: a million entries\n")
-    print(table(result, options.batch))
-    print("\nprioritized and tree rows: sample and update of the batch")
-    print(f"compression: {coded['bytes_per_frame']:.0f} bytes a frame, {coded['ratio']:.1f} times smaller,", end=" ")
-    print(f"{coded['gigabytes_per_million']:.2f} GB a million; {coded['microseconds_per_frame']:.1f} µs to code one")
+    text = report(result, options, machine, coded)
+    print(text)
+    if options.markdown:
+        Path(options.markdown).write_text(text + "\n")
     if options.output:
         record = {"machine": machine, "options": vars(options), "libraries": result, "compression": coded}
         Path(options.output).write_text(json.dumps(record, indent=1))
