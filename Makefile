@@ -29,7 +29,7 @@ overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 unexport PYTHON VENV EXTRAS RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train evaluate video watch sweep doctor test test-faults test-trackers test-nightly lint fmt types results check clean
+.PHONY: help install train evaluate video watch sweep dashboard doctor test test-faults test-trackers test-nightly lint fmt types benchmark benchmark-quick results check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -56,6 +56,11 @@ watch: $(STAMP) ## play in a window: +checkpoint_path=...
 sweep: $(STAMP) ## several runs: agent=dqn,ppo env=cartpole seed=0,1,2 +jobs=2 +search=random ...
 	@$(RETROGRAD) sweep $(overrides)
 
+dashboard: $(STAMP) ## look at runs in the browser
+	@$(BIN)/python -c 'import streamlit, plotly' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dashboard]"
+	@$(RETROGRAD) dashboard
+
 doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)
 
@@ -81,6 +86,12 @@ fmt: $(STAMP) ## ruff: repair what can be repaired
 
 types: $(STAMP) ## mypy
 	$(BIN)/mypy
+
+benchmark: $(STAMP) ## whole training runs beside other libraries, taken in turns (about 40 minutes)
+	$(BIN)/python benchmarks/peers.py --peers-venv .peers --output peers.json --picture peers.png
+
+benchmark-quick: $(STAMP) ## has our share of the limit fallen? (under 3 minutes)
+	$(BIN)/python benchmarks/peers.py --quick
 
 results: $(STAMP) ## draw the figures of docs/results from their logs
 	$(BIN)/python benchmarks/make_results.py

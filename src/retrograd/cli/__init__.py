@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import compare, doctor, play, resume, sweep, train, values
+from retrograd.cli import compare, dashboard, doctor, play, resume, sweep, train, values
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -21,12 +21,13 @@ EXAMPLES = """examples:
   retrograd video outputs/my_run --output game.mp4
   retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
   retrograd compare outputs/my_run outputs/another_run --reference
+  retrograd dashboard                                 look at all runs in the browser
   retrograd doctor
 
 every command has its own --help with more examples"""
 
 # in the order of the help; each loads what it needs when it runs
-COMMANDS = (train, resume, play, values, sweep, compare, doctor)
+COMMANDS = (train, resume, play, values, sweep, compare, dashboard, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

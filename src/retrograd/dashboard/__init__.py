@@ -1,0 +1,1 @@
+"""The dashboard: looks at run folders, writes nothing, imports no other room."""

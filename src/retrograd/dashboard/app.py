@@ -1,0 +1,61 @@
+"""The Streamlit page: ``streamlit run app.py -- FOLDER``; ``retrograd dashboard`` starts it with safe settings."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from types import ModuleType
+
+import streamlit as st
+
+from retrograd.dashboard import context
+from retrograd.dashboard.pages import ablations, config_diff, curves, games, overview, videos
+
+PAGES = {
+    "overview": overview,
+    "curves": curves,
+    "videos": videos,
+    "games": games,
+    "ablations": ablations,
+    "config-diff": config_diff,
+}
+
+
+# less air above and beside the page than Streamlit leaves: a laptop has no room for it
+STYLE = "<style>.block-container { padding: 2.5rem 2rem 1rem; max-width: 1500px; }</style>"
+
+
+def draw(page: ModuleType, folder: str) -> None:
+    """One page, drawn again by itself while runs are going on."""
+    st.title(page.TITLE)
+    live = st.session_state.get("live", True)
+
+    @st.fragment(run_every=context.REFRESH_SECONDS if live else None)
+    def body() -> None:
+        seen = context.look(folder)
+        if seen is not None:
+            page.show(seen)
+
+    body()
+
+
+def main(folder: str) -> None:
+    st.set_page_config(page_title="Retrograd", page_icon="🕹️", layout="wide")
+    pages = [
+        st.Page(
+            partial(draw, page, folder),
+            title=page.TITLE,
+            icon=page.ICON,
+            url_path=path,
+            default=path == "overview",
+        )
+        for path, page in PAGES.items()
+    ]
+    chosen = st.navigation(pages)
+    st.html(STYLE)
+    st.sidebar.toggle("Refresh by itself", value=True, key="live", help="every few seconds, while runs are going on")
+    chosen.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "outputs")

@@ -1,0 +1,189 @@
+"""What is known about a run without reading its long files: enough for a list of hundreds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from retrograd.dashboard.folder import OutputFolder, RunFolder
+from retrograd.dashboard.tables import GrowingTable, last_row
+
+STALE_SECONDS = 180.0  # a run that has written nothing for so long is not going on
+TABLES = ("train", "update", "eval")
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One line of the overview."""
+
+    name: str
+    game: str
+    agent: str
+    protocol: str
+    track: str
+    seed: int | None
+    state: str  # running, done, failed, stopped, broken
+    frames: int
+    total_frames: int | None
+    steps_per_second: float | None
+    last_score: float | None
+    best_score: float | None
+    human_normalized: float | None  # of the last score
+    written_at: float  # seconds since the epoch: when its files last changed
+    problem: str = ""  # what is missing or cannot be read
+
+    @property
+    def progress(self) -> float | None:
+        return min(1.0, self.frames / self.total_frames) if self.total_frames else None
+
+    @property
+    def group(self) -> str:
+        """Runs that differ only in their seed."""
+        return f"{self.agent} · {self.game} · {self.protocol}"
+
+
+@dataclass
+class RunReader:
+    """Reads runs, and remembers what has not changed since."""
+
+    folder: OutputFolder
+    _tables: dict[tuple[str, str], GrowingTable] = field(default_factory=dict)
+    _texts: dict[Path, tuple[tuple[int, int], Any]] = field(default_factory=dict)
+    _infos: dict[str, tuple[Any, RunInfo]] = field(default_factory=dict)
+
+    def infos(self) -> list[RunInfo]:
+        """All runs, the most recently written first."""
+        found = [self.info(run) for run in self.folder.runs().values()]
+        return sorted(found, key=lambda info: info.written_at, reverse=True)
+
+    def info(self, run: RunFolder) -> RunInfo:
+        stamps = {name: _stamp(run.file(name)) for name in _WATCHED}
+        known = self._infos.get(run.name)
+        if known is not None and known[0] == stamps and known[1].state != "running":
+            return known[1]
+        info = self._read_info(run, max((stamp[0] for stamp in stamps.values()), default=0) / 1e9)
+        self._infos[run.name] = (stamps, info)
+        return info
+
+    def table(self, run: RunFolder, kind: str) -> Any:
+        """The train, update or eval log as a data frame; empty where it is missing."""
+        path = run.file(f"{kind}_log.csv")
+        if path is None:
+            return pd.DataFrame()
+        return self._tables.setdefault((run.name, kind), GrowingTable(path)).read()
+
+    def config(self, run: RunFolder) -> dict[str, Any]:
+        """The resolved config; {} where it is missing or no mapping."""
+        value = self._document(run.file(".hydra/config.yaml"), yaml.safe_load)
+        return value if isinstance(value, dict) else {}
+
+    def versions(self, run: RunFolder) -> dict[str, Any]:
+        value = self._document(run.file("versions.json"), json.loads)
+        return value if isinstance(value, dict) else {}
+
+    def summary(self, run: RunFolder) -> dict[str, Any]:
+        value = self._document(run.file("summary.json"), json.loads)
+        return value if isinstance(value, dict) else {}
+
+    def checkpoints(self, run: RunFolder) -> list[dict[str, Any]]:
+        """``{step, path, eval_score, timestamp}`` as the catalog lists them, and ``video`` where there is one."""
+        listed = self._document(run.file("checkpoints/catalog.json"), json.loads)
+        found = []
+        for entry in listed if isinstance(listed, list) else []:
+            if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+                continue
+            name = Path(str(entry.get("path", ""))).name  # never a path out of the folder
+            found.append({**entry, "video": run.file(f"checkpoints/{name}/video.mp4")})
+        return sorted(found, key=lambda entry: entry["step"])
+
+    def _document(self, path: Path | None, parse: Any) -> Any:
+        if path is None:
+            return None
+        stamp = _stamp(path)
+        known = self._texts.get(path)
+        if known is None or known[0] != stamp:
+            try:
+                value = parse(path.read_text(encoding="utf-8", errors="replace"))
+            except (OSError, ValueError, yaml.YAMLError):
+                value = None
+            self._texts[path] = known = (stamp, value)
+        return known[1]
+
+    def _read_info(self, run: RunFolder, written_at: float) -> RunInfo:
+        config = self.config(run)
+        update, episode = last_row(run.file("update_log.csv")), last_row(run.file("train_log.csv"))
+        scores = self.table(run, "eval")
+        means, normalized = _values(scores, "eval_mean_return"), _values(scores, "eval_human_normalized")
+        missing = [name for name in ("config", "training log") if not {"config": config, "training log": update}[name]]
+        return RunInfo(
+            name=run.name,
+            game=_at(config, "env", "name") or "?",
+            agent=_at(config, "agent", "name") or "?",
+            protocol=_at(config, "env_protocol", "name") or "?",
+            track=str(config.get("track", "?")),
+            seed=config.get("seed") if isinstance(config.get("seed"), int) else None,
+            state=self._state(run, config, written_at),
+            frames=int(_number(update.get("env_frames")) or _number(episode.get("env_frames")) or 0),
+            total_frames=_at(config, "training", "total_env_frames"),
+            steps_per_second=_number(update.get("steps_per_second")),
+            last_score=means[-1] if means else _number(update.get("return_mean_100")),
+            best_score=max(means) if means else None,
+            human_normalized=normalized[-1] if normalized else None,
+            written_at=written_at,
+            problem=f"no {' and no '.join(missing)} yet" if missing else "",
+        )
+
+    def _state(self, run: RunFolder, config: Mapping[str, Any], written_at: float) -> str:
+        if run.file("failure.json"):
+            return "failed"
+        if run.file("summary.json"):
+            return "done"
+        if not config:
+            return "broken"
+        return "running" if time.time() - written_at < STALE_SECONDS else "stopped"
+
+
+_WATCHED = (
+    ".hydra/config.yaml",
+    "train_log.csv",
+    "update_log.csv",
+    "eval_log.csv",
+    "summary.json",
+    "failure.json",
+)
+
+
+def _values(table: Any, column: str) -> list[float]:
+    return [float(value) for value in table[column].dropna()] if column in table else []
+
+
+def _stamp(path: Path | None) -> tuple[int, int]:
+    if path is None:
+        return (0, 0)
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_size)
+
+
+def _at(config: Mapping[str, Any], group: str, key: str) -> Any:
+    values = config.get(group)
+    return values.get(key) if isinstance(values, Mapping) else None
+
+
+def _number(text: Any) -> float | None:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,114 @@
+"""Every page of the dashboard draws, without a browser, whatever the folder holds."""
+
+from __future__ import annotations
+
+import pytest
+
+testing = pytest.importorskip("streamlit.testing.v1", reason="the dashboard extra is not installed")
+pytest.importorskip("plotly", reason="the dashboard extra is not installed")
+
+PAGES = ("overview", "curves", "videos", "games", "ablations", "config_diff")
+CONFIG = "seed: {seed}\ntrack: custom\nenv: {{name: pong}}\nagent: {{name: {agent}}}\n"
+CONFIG += "env_protocol: {{name: {protocol}}}\ntraining: {{total_env_frames: 4000}}\n"
+NASTY = "<script>alert(1)</script>"
+
+
+def page(folder: str, name: str) -> None:
+    import importlib
+
+    from retrograd.dashboard import context
+
+    seen = context.look(folder)
+    if seen is not None:
+        importlib.import_module(f"retrograd.dashboard.pages.{name}").show(seen)
+
+
+def draw(folder, name):
+    return testing.AppTest.from_function(page, args=(str(folder), name), default_timeout=60).run()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("outputs")
+    for number, (agent, protocol) in enumerate(
+        [("dqn", "paper_v4"), ("ppo", "paper_v4"), ("ppo", "modern_v5_sticky")] * 2
+    ):
+        run = root / f"{agent}_{number}"
+        (run / ".hydra").mkdir(parents=True)
+        (run / ".hydra" / "config.yaml").write_text(CONFIG.format(seed=number, agent=agent, protocol=protocol))
+        rows = "".join(f"{i * 10},{i * 40},0.5,100.0,{i}.0,{i - 20}\n" for i in range(1, 30))
+        (run / "update_log.csv").write_text(
+            "step,env_frames,loss,steps_per_second,wall_seconds,return_mean_100\n" + rows
+        )
+        rows = "".join(f"{i * 10},{i * 40},light,{i - 20}.0,0.5\n" for i in range(1, 30, 5))
+        (run / "eval_log.csv").write_text("step,env_frames,eval_type,eval_mean_return,eval_human_normalized\n" + rows)
+    (root / "broken").mkdir()
+    (root / "broken" / "train_log.csv").write_bytes(b"\x00\xff,half a li")
+    nasty = root / NASTY.replace("/", "_")
+    (nasty / ".hydra").mkdir(parents=True)
+    (nasty / ".hydra" / "config.yaml").write_text(CONFIG.format(seed=0, agent=f'"{NASTY}"', protocol="paper_v4"))
+    return root
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_draws(runs, name):
+    drawn = draw(runs, name)
+    assert not drawn.exception
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("there", [True, False], ids=["empty", "missing"])
+def test_a_folder_without_runs_gets_a_word(tmp_path, name, there):
+    folder = tmp_path if there else tmp_path / "missing"
+    drawn = draw(folder, name)
+    assert not drawn.exception
+    assert "retrograd train" in drawn.info[0].value
+
+
+def test_filters_of_the_overview_act(runs):
+    app = draw(runs, "overview")
+    assert len(app.dataframe[0].value) == 8
+    app.multiselect(key="overview_agent").set_value(["ppo"]).run()
+    assert set(app.dataframe[0].value["agent"]) == {"ppo"}
+    app.text_input(key="overview_text").set_value("ppo_1").run()
+    assert app.dataframe[0].value["run"].tolist() == ["ppo_1"]
+
+
+def test_protocols_are_marked_and_not_averaged_together(runs):
+    app = draw(runs, "games")
+    assert "2 protocols" in app.warning[0].value
+    assert not any("IQM" in frame.value for frame in app.dataframe)  # no agent has three runs of one protocol
+
+
+def test_a_figure_can_be_chosen_and_seeds_grouped(runs):
+    app = draw(runs, "curves")
+    app.multiselect(key="curves_runs").set_value(["ppo_1", "ppo_4"]).run()
+    app.selectbox(key="curves_metric").set_value("loss").run()
+    app.toggle(key="curves_group").set_value(True).run()
+    assert not app.exception
+
+
+def test_published_curves_are_offered_for_the_same_protocol_only(runs):
+    app = draw(runs, "curves")
+    app.multiselect(key="curves_runs").set_value(["ppo_1"]).run()
+    app.toggle(key="curves_reference").set_value(True).run()
+    labels = app.multiselect(key="curves_published").options
+    assert labels
+    assert all(label.startswith("pong · ") for label in labels)
+    assert not any("Dopamine" in label for label in labels)  # made with sticky actions
+
+
+def test_two_configs_differ_where_they_differ(runs):
+    app = draw(runs, "config_diff")
+    app.selectbox(key="diff_a").set_value("dqn_0").run()
+    app.selectbox(key="diff_b").set_value("ppo_1").run()
+    assert app.dataframe[0].value["key"].tolist() == ["seed", "agent.name"]
+    app.toggle(key="diff_only").set_value(False).run()
+    assert len(app.dataframe[0].value) > 2
+
+
+def test_scripts_in_names_stay_text(runs):
+    app = draw(runs, "videos")
+    app.selectbox(key="videos_run_0").set_value(NASTY.replace("/", "_")).run()
+    assert not app.exception
+    assert "<script>" not in app.info[0].value.replace("\\<", "")

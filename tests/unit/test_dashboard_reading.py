@@ -1,0 +1,188 @@
+"""The dashboard reads what is there: growing files, broken files, hundreds of runs, and nothing outside its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+
+import pytest
+
+pytest.importorskip("pandas", reason="the dashboard extra is not installed")
+
+from retrograd.dashboard.folder import OutputFolder
+from retrograd.dashboard.runs import RunReader
+from retrograd.dashboard.tables import GrowingTable, last_row
+
+CONFIG = "seed: 3\ntrack: custom\nenv: {name: pong}\nagent: {name: ppo}\nenv_protocol: {name: paper_v4}\n"
+CONFIG += "training: {total_env_frames: 4000}\n"
+UPDATES = "step,env_frames,loss,steps_per_second,wall_seconds,return_mean_100\n"
+EVALS = "step,env_frames,eval_type,eval_mean_return,eval_human_normalized\n"
+
+
+def make_run(root, name, *, rows=3, evals=True):
+    run = root / name
+    (run / ".hydra").mkdir(parents=True)
+    (run / ".hydra" / "config.yaml").write_text(CONFIG)
+    (run / "update_log.csv").write_text(UPDATES + "".join(f"{i},{4 * i},0.5,100.0,{i}.0,-20\n" for i in range(1, rows)))
+    if evals:
+        (run / "eval_log.csv").write_text(EVALS + "10,40,light,5.0,0.5\n20,80,light,3.0,0.25\n")
+    return run
+
+
+def read(root, name):
+    reader = RunReader(OutputFolder(root))
+    return reader, reader.folder.runs()[name]
+
+
+def test_a_growing_file_is_read_line_by_line(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss\n1,0.5\n2,0.")
+    table = GrowingTable(path)
+    assert table.read()["loss"].tolist() == [0.5]  # the second line is still being written
+    with path.open("a") as file:
+        file.write("25\n3,0.1\n")
+    assert table.read()["loss"].tolist() == [0.5, 0.25, 0.1]
+
+
+def test_a_file_that_was_cut_back_is_read_anew(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss\n1,0.5\n2,0.4\n")
+    table = GrowingTable(path)
+    table.read()
+    path.write_text("step,loss\n1,0.5\n")
+    os.utime(path, (1, 1))
+    assert table.read()["step"].tolist() == [1]
+
+
+def test_lines_that_are_no_rows_are_left_out_and_counted(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss\n1,0.5\nnonsense\n2,not a number\n3,0.1,9\n4,0.2\n")
+    table = GrowingTable(path)
+    frame = table.read()
+    assert frame["step"].tolist() == [1, 2, 4]
+    assert frame["loss"].isna().tolist() == [False, True, False]
+    assert table.skipped_lines == 2
+
+
+def test_the_last_row_needs_no_whole_file(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss\n" + "".join(f"{i},0.5\n" for i in range(5000)) + "5000,0.")
+    assert last_row(path) == {"step": "4999", "loss": "0.5"}
+    assert last_row(None) == {}
+
+
+def test_one_line_of_the_overview(tmp_path):
+    make_run(tmp_path, "one", rows=11)
+    reader, run = read(tmp_path, "one")
+    info = reader.info(run)
+    assert (info.game, info.agent, info.protocol, info.seed) == ("pong", "ppo", "paper_v4", 3)
+    assert (info.last_score, info.best_score, info.human_normalized) == (3.0, 5.0, 0.25)
+    assert (info.frames, info.progress, info.steps_per_second, info.state) == (40, 0.01, 100.0, "running")
+
+
+@pytest.mark.parametrize(
+    ("file", "state"), [("summary.json", "done"), ("failure.json", "failed"), (None, "running")], ids=str
+)
+def test_the_state_of_a_run(tmp_path, file, state):
+    run = make_run(tmp_path, "one")
+    if file:
+        (run / file).write_text("{}")
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == state
+
+
+def test_a_run_that_has_been_silent_is_stopped(tmp_path):
+    run = make_run(tmp_path, "one")
+    for path in (*run.glob("*.csv"), run / ".hydra" / "config.yaml"):
+        os.utime(path, (1e9, 1e9))
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == "stopped"
+
+
+@pytest.mark.parametrize("config", ["", "[1, 2", "- a list", "\x00\x01", "!!python/object/apply:os.system ['true']"])
+def test_a_broken_config_breaks_nothing(tmp_path, config):
+    run = make_run(tmp_path, "one")
+    (run / ".hydra" / "config.yaml").write_text(config)
+    reader, folder = read(tmp_path, "one")
+    info = reader.info(folder)
+    assert info.state == "broken"
+    assert "config" in info.problem
+
+
+def test_new_rows_of_a_running_run_are_seen(tmp_path):
+    run = make_run(tmp_path, "one", rows=3)
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).frames == 8
+    with (run / "update_log.csv").open("a") as file:
+        file.write("50,200,0.5,100.0,3.0,-19\n")
+    assert reader.info(folder).frames == 200
+
+
+def test_runs_of_a_sweep_are_found_and_belong_together(tmp_path):
+    sweep = tmp_path / "sweeps" / "mine"
+    make_run(sweep, "a")
+    make_run(sweep, "b")
+    (sweep / "sweep.yaml").write_text("{}")
+    folder = OutputFolder(tmp_path)
+    assert list(folder.runs()) == ["sweeps/mine/a", "sweeps/mine/b"]
+    assert folder.series() == {"sweeps/mine": ("sweeps/mine/a", "sweeps/mine/b")}
+
+
+def test_two_hundred_long_runs_are_listed_without_reading_them(tmp_path, monkeypatch):
+    for number in range(200):
+        make_run(tmp_path, f"run_{number:03d}", rows=2)
+    read_kinds = []
+    original = RunReader.table
+    monkeypatch.setattr(
+        RunReader, "table", lambda self, run, kind: read_kinds.append(kind) or original(self, run, kind)
+    )
+    assert len(RunReader(OutputFolder(tmp_path)).infos()) == 200
+    assert set(read_kinds) == {"eval"}  # the long logs are looked at from their end only
+
+
+def traversals():
+    """Names that would lead out of the folder if anybody made a path of them: plain, encoded, absolute, odd."""
+    bases = ["../secret", "../../etc/passwd", "/etc/passwd", "one/../../secret", "..\\secret", "one/..", ".", "..", "~"]
+    bases += [
+        "one\x00/../secret",
+        "file:///etc/passwd",
+        "one/./../secret",
+        "C:\\secret",
+        "//etc/passwd",
+        "....//secret",
+    ]
+    bases += ["%2e%2e/secret", "..%2fsecret", "one;/../secret", "one/../../outputs/../secret", "\\\\host\\share"]
+    for base in bases:
+        once = urllib.parse.quote(base, safe="")
+        yield from (base, once, urllib.parse.quote(once, safe=""), once.replace("%2F", "%c0%af"))
+
+
+def test_there_are_at_least_sixty_traversals():
+    assert len(set(traversals())) >= 60
+
+
+@pytest.mark.parametrize("name", sorted(set(traversals())), ids=ascii)
+def test_no_name_leads_out_of_the_folder(tmp_path, name):
+    make_run(tmp_path / "outputs", "one")
+    make_run(tmp_path, "secret")
+    folder = OutputFolder(tmp_path / "outputs")
+    assert name not in folder.runs()
+    assert folder.runs()["one"].file(name) is None or folder.runs()["one"].file(name).is_relative_to(folder.root)
+
+
+def test_links_lead_nowhere(tmp_path):
+    secret = make_run(tmp_path, "secret")
+    outputs = tmp_path / "outputs"
+    run = make_run(outputs, "one", evals=False)
+    (outputs / "linked").symlink_to(secret)
+    (run / "eval_log.csv").symlink_to(secret / "eval_log.csv")
+    (run / "checkpoints" / "step_1").mkdir(parents=True)
+    (run / "checkpoints" / "step_1" / "video.mp4").symlink_to(secret / "update_log.csv")
+    catalog = [{"step": 1, "path": "step_1"}, {"step": 2, "path": "../../secret"}]
+    (run / "checkpoints" / "catalog.json").write_text(json.dumps(catalog))
+    reader, folder = read(outputs, "one")
+    assert list(reader.folder.runs()) == ["one"]
+    assert folder.file("eval_log.csv") is None
+    assert [entry["video"] for entry in reader.checkpoints(folder)] == [None, None]
+    assert reader.table(folder, "eval").empty
