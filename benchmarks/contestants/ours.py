@@ -1,0 +1,96 @@
+"""Retrograd, with the settings that its peers are given beside it, and the limit: updates with nothing round them."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from typing import Any
+
+from stopwatch import Stopwatch, arguments
+
+from retrograd.build import build_trainer
+from retrograd.config import ConfigManager
+
+OFF_POLICY = ["replay.capacity=100000", "training.warmup_random_steps=1000", "agent.update_frequency=4"]
+PPO = ["agent.minibatches=4", "agent.epochs=4", "agent.rollout_steps=128", "training.num_envs=8"]
+SETTINGS: dict[str, list[str]] = {
+    "dqn": ["preset=modern", "preset.lr=1e-4", "agent.max_grad_norm=10", *OFF_POLICY],
+    "qr_dqn": ["agent=qr_dqn", *OFF_POLICY],
+    "rainbow": ["agent=rainbow", *OFF_POLICY],
+    "ppo": ["agent=ppo", *PPO],
+    "recurrent_ppo": ["agent=recurrent_ppo", "agent.hidden_size=256", "agent.frame_stack=4", *PPO],
+    "a2c": ["agent=a2c"],
+    "null": ["agent=random", "training.num_envs=8"],
+}
+
+
+def make(algorithm: str, folder: str) -> Any:
+    quiet = ["training.light_eval_every_frames=null", "training.full_eval_every_frames=null"]
+    config = ConfigManager(None).compose(["env=pong", *SETTINGS[algorithm], *quiet, f"output_dir={folder}"])
+    return build_trainer(config, quiet=True)
+
+
+def play(algorithm: str, watch: Stopwatch) -> None:
+    """The whole framework as a user runs it: logs, progress, gates and all."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make(algorithm, folder)
+        while watch.tell(trainer.run.step):
+            trainer.advance()
+        trainer.close()
+
+
+def limit(algorithm: str, watch: Stopwatch) -> None:
+    """The same updates back to back on the batches a run has just learned from; nothing is played or remembered."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make(algorithm, folder)
+        agent, seen = trainer.agent, []
+        update = agent.update
+
+        def remember(batch: Any, *, step: int) -> Any:
+            seen.append((batch, step))
+            return update(batch, step=step)
+
+        agent.update = remember
+        while len(seen) < 2:
+            trainer.advance()
+        first, second = seen[-2][1], seen[-1][1]
+        trainer.close()
+    steps_per_update = second - first if second > first else 4  # off-policy updates of one vector step come together
+    batch, step = seen[-1]
+    if algorithm in ("dqn", "qr_dqn", "rainbow"):
+        steps_per_update = 4
+    deadline, done = time.monotonic() + 2, 0
+    while time.monotonic() < deadline:
+        update(batch, step=step)
+    steps = watch.warmup
+    while watch.tell(steps):
+        update(batch, step=step)
+        done += 1
+        steps = watch.warmup + done * steps_per_update
+
+
+def emulate(watch: Stopwatch) -> None:
+    """The emulator's own vector environment, as ale-py ships it, with random actions."""
+    import numpy as np
+    from ale_py.vector_env import AtariVectorEnv
+
+    envs = AtariVectorEnv("pong", num_envs=8, use_fire_reset=True, reward_clipping=True, num_threads=2)
+    envs.reset(seed=0)
+    rng, step = np.random.default_rng(0), 0
+    while watch.tell(step):
+        envs.step(rng.integers(envs.single_action_space.n, size=8))
+        step += 8
+    envs.close()
+
+
+if __name__ == "__main__":
+    name, stopwatch = arguments([*SETTINGS, *(f"limit_{word}" for word in ("dqn", "rainbow", "ppo")), "emulator"])
+    if name == "emulator":
+        emulate(stopwatch)
+    elif name.startswith("limit_"):
+        limit(name.removeprefix("limit_"), stopwatch)
+    else:
+        play(name, stopwatch)
+    stopwatch.report()
+    sys.stdout.flush()

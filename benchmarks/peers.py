@@ -1,0 +1,204 @@
+"""Whole training runs beside other libraries: the same game, algorithm, settings and machine, taken in turns.
+
+    python benchmarks/peers.py                                         ours alone, with its limits
+    python benchmarks/peers.py --peers-venv ~/peers --output peers.json
+    python benchmarks/peers.py --peers-venv ~/peers --algorithms dqn ppo --rounds 3
+    python benchmarks/peers.py --quick                                 compare ratios with the recorded ones
+
+Each contestant plays in a process of its own. A round lets all of them play once, so that a busy machine hits all
+alike; the ratio is taken within a round, and the table gives its median and its range. One update for every four
+steps in all value-based runs, whatever the number of games: fewer updates would look fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import venv
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CONTESTANTS = HERE / "contestants"
+RECORD = HERE / "recorded_ratios.json"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One algorithm: who plays, and how many steps before and under the clock."""
+
+    peers: tuple[str, ...]
+    warmup: int
+    steps: int
+    limit: bool = False
+
+
+CONTESTS = {
+    "dqn": Contest(("sb3", "tianshou"), 1400, 1600, limit=True),
+    "qr_dqn": Contest(("sb3",), 1400, 1600),
+    "rainbow": Contest(("tianshou",), 1400, 1200, limit=True),
+    "ppo": Contest(("sb3", "tianshou"), 1024, 3072, limit=True),
+    "recurrent_ppo": Contest(("sb3",), 1024, 2048),
+    "a2c": Contest(("sb3",), 1000, 4000),
+    "null": Contest(("sb3", "emulator"), 2000, 12000),
+}
+TITLES = {"sb3": "Stable-Baselines3", "tianshou": "Tianshou", "limit": "limit", "emulator": "emulator alone"}
+FALL = 0.15  # how much of a recorded ratio may be lost before the quick form says so
+Figures = dict[str, float]
+
+
+def play(who: str, algorithm: str, contest: Contest, peers_python: str | None) -> Figures | None:
+    """One run of one contestant; None where it is not installed or fails, which is said."""
+    ours = who in ("ours", "limit", "emulator")
+    python = sys.executable if ours else peers_python
+    if python is None:
+        return None
+    script = {"sb3": "sb3.py", "tianshou": "tianshou_.py"}.get(who, "ours.py")
+    name = {"limit": f"limit_{algorithm}", "emulator": "emulator"}.get(who, algorithm)
+    command = [python, str(CONTESTANTS / script), name, f"--warmup={contest.warmup}", f"--steps={contest.steps}"]
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if answer.returncode:
+        print(f"  {who} {algorithm}: {answer.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+    figures: Figures = json.loads(answer.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def compete(algorithm: str, contest: Contest, rounds: int, peers_python: str | None) -> dict[str, list[Figures | None]]:
+    seen: dict[str, list[Figures | None]] = defaultdict(list)
+    for number in range(rounds):
+        for who in ("ours", *contest.peers, *(("limit",) if contest.limit else ())):
+            figures = play(who, algorithm, contest, peers_python)
+            seen[who].append(figures)
+            if figures is not None:
+                print(f"  round {number + 1} {algorithm:14s} {who:9s} {figures['steps_per_second']:8.1f} steps/s",
+                      file=sys.stderr)  # fmt: skip
+    return dict(seen)
+
+
+def summarize(seen: dict[str, list[Figures | None]]) -> dict[str, dict[str, Any]]:
+    """Medians, and the ratio ours / other within each round."""
+    summary: dict[str, dict[str, Any]] = {}
+    for who, runs in seen.items():
+        good = [run for run in runs if run is not None]
+        if not good:
+            continue
+        pairs = [(mine, other) for mine, other in zip(seen["ours"], runs, strict=True) if mine and other]
+        ratios = sorted(mine["steps_per_second"] / other["steps_per_second"] for mine, other in pairs)
+        summary[who] = {
+            "steps_per_second": statistics.median(run["steps_per_second"] for run in good),
+            "peak_gb": max(run["peak_gb"] for run in good),
+            "ours_over_this": statistics.median(ratios),
+            "lowest": ratios[0],
+            "highest": ratios[-1],
+            "rounds": len(ratios),
+        }
+    return summary
+
+
+def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
+    lines = ["| algorithm | who | steps/s | ours ÷ this (range) | peak GB |", "|---|---|---|---|---|"]
+    for algorithm, summary in results.items():
+        for who, row in summary.items():
+            title = "**Retrograd**" if who == "ours" else TITLES[who]
+            ratio = (
+                "1" if who == "ours" else f"{row['ours_over_this']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"
+            )
+            speed, peak = row["steps_per_second"], row["peak_gb"]
+            lines.append(f"| {algorithm} | {title} | {speed:,.0f} | {ratio} | {peak:.2f} |")
+    return "\n".join(lines)
+
+
+def draw(results: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
+    """Bars of steps a second, one group for each algorithm."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    colors = {"ours": "#0072B2", "sb3": "#E69F00", "tianshou": "#009E73", "limit": "#BBBBBB", "emulator": "#BBBBBB"}
+    names = [name for name in results if name != "null"]
+    figure, axes = pyplot.subplots(figsize=(9, 3.6), layout="constrained")
+    for column, name in enumerate(names):
+        shown = list(results[name].items())
+        for place, (who, row) in enumerate(shown):
+            left = column + (place - (len(shown) - 1) / 2) * 0.22
+            first = who not in axes.get_legend_handles_labels()[1]
+            bar = axes.bar(left, row["steps_per_second"], 0.2, color=colors[who], label=who if first else None)
+            axes.bar_label(bar, fmt="%.0f", fontsize=7)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles, [{"ours": "Retrograd", **TITLES}[label] for label in labels], frameon=False)
+    axes.set_xticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axes.set_ylabel("agent steps a second")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def fallen(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """Ratios that lie clearly below the recorded ones."""
+    recorded = json.loads(RECORD.read_text(encoding="utf-8"))
+    lines = []
+    for algorithm, summary in results.items():
+        for who, row in summary.items():
+            before = recorded.get(algorithm, {}).get(who)
+            if before is not None and row["ours_over_this"] < before * (1 - FALL):
+                lines.append(f"{algorithm}: ours ÷ {who} was {before:.2f}, is {row['ours_over_this']:.2f}")
+    return lines
+
+
+def peers_python(folder: str | None) -> str | None:
+    if folder is None:
+        return None
+    python = Path(folder) / "bin" / "python"
+    if not python.exists():
+        print(f"making {folder} (a few minutes)", file=sys.stderr)
+        venv.create(folder, with_pip=True)
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        constraints = HERE.parent / "constraints.txt"
+        torch = next(
+            line for line in constraints.read_text(encoding="utf-8").splitlines() if line.startswith("torch==")
+        )
+        subprocess.run([*install, torch], check=True)
+        for line in (HERE / "requirements-peers.txt").read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith("#"):  # one by one: a library that does not install stops no other
+                subprocess.run([*install, line], check=False)
+    return str(python)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers-venv", metavar="DIR", help="environment of the other libraries; made if missing")
+    parser.add_argument("--algorithms", nargs="+", choices=list(CONTESTS), default=list(CONTESTS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="all figures as JSON")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="bars as PNG or SVG")
+    parser.add_argument("--quick", action="store_true", help="ours against its limits, compared with the record")
+    options = parser.parse_args()
+    names = ["dqn", "rainbow", "ppo", "null"] if options.quick else options.algorithms
+    rounds = 1 if options.quick else options.rounds
+    python = peers_python(options.peers_venv)
+    raw = {name: compete(name, CONTESTS[name], rounds, python) for name in names}
+    results = {name: summarize(seen) for name, seen in raw.items()}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": rounds}
+    if options.output:
+        options.output.write_text(json.dumps({"machine": machine, "summary": results, "runs": raw}, indent=1) + "\n")
+    if options.picture:
+        draw(results, options.picture)
+    print(table(results))
+    if options.quick:
+        lines = fallen(results)
+        print("\n".join(lines) or f"nothing fell by more than {FALL:.0%}")
+        return 1 if lines else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
