@@ -224,6 +224,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "total_episodes": _int(1, optional=True),
         "max_episode_steps": _int(1, optional=True),
         "num_envs": _int(1, 1024),
+        "double_buffered": _BOOL,
         "normalize_observations": _BOOL,
         "normalize_rewards": _BOOL,
         "warmup_random_steps": _int(0),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retrograd.build.halves import check_halves
 from retrograd.build.normalizers import Normalizers
 from retrograd.build.protocol import atari_protocol
 from retrograd.config import Config
@@ -21,6 +22,7 @@ from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
 from retrograd.envs.factory import EnvironmentFactory, twin
 from retrograd.envs.flicker import Flicker
+from retrograd.envs.halves import Halves
 from retrograd.envs.watchdog import Patience
 from retrograd.experiments.reference import baseline
 from retrograd.tracking.csv import COLUMNS
@@ -62,19 +64,26 @@ class Builder:
 
     def environments(self) -> VecEnv:
         """The rows the agent learns on."""
+        check_halves(self.config)
+        num_envs = self.config["training"]["num_envs"]
+        if not self.config["training"]["double_buffered"]:
+            return self.normalizers.wrap_training(self._rows(num_envs, ""))
+        return Halves(self._rows(num_envs // 2, ""), self._rows(num_envs // 2, " of the second half"))
+
+    def _rows(self, num_envs: int, whose: str) -> VecEnv:
         training, hardware = self.config["training"], self.config["hardware"]
         envs = self.factory.create_vec(
             self.env,
-            num_envs=training["num_envs"],
+            num_envs=num_envs,
             protocol=atari_protocol(self.config, training=True),
-            seed=self.streams.integer("environments"),
+            seed=self.streams.integer("environments" + whose),
             backend=hardware["backend"],
             threads=hardware["env_threads"] or 0,
             workers=hardware["workers"],
             max_episode_steps=training["max_episode_steps"],
             patience=self._patience(),
         )
-        return self.normalizers.wrap_training(self._flicker(envs, self.streams["flicker"]))
+        return self._flicker(envs, self.streams["flicker" + whose])
 
     def evaluation_environments(self, step: int) -> VecEnv:
         """Fresh rows whose seed depends on the run's seed and the step alone."""

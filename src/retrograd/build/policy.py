@@ -12,6 +12,7 @@ from retrograd.agents.a2c import A2CLoss
 from retrograd.agents.impala import SummedLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss
+from retrograd.build.halves import make_player
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Schedule, WholeRun
@@ -21,7 +22,6 @@ from retrograd.networks.policy import make_actor_critic
 from retrograd.replay import RolloutBuffer
 from retrograd.training.loop import Loop
 from retrograd.training.on_policy import on_policy
-from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
         gae_lambda=values["gae_lambda"],
         device=builder.device(),
     )
-    player = Player(agent, envs, run)
+    player = make_player(agent, envs, run)
     begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
     return Loop(begin, player=player, parts={"rollouts": rollouts})
 

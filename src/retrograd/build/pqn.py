@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from retrograd.agents.pqn import PQNAgent
+from retrograd.build.halves import make_player
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, Schedule, WholeRun
@@ -17,7 +18,6 @@ from retrograd.networks.q_network import make_q_network
 from retrograd.replay import RolloutBuffer
 from retrograd.training.loop import Loop
 from retrograd.training.on_policy import on_policy
-from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
         gae_lambda=values["q_lambda"],
         device=builder.device(),
     )
-    player = Player(agent, envs, run)
+    player = make_player(agent, envs, run)
     begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
     return Loop(begin, player=player, parts={"rollouts": rollouts})
 

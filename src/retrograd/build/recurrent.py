@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from retrograd.build.halves import make_player
 from retrograd.build.policy import UPDATE_COLUMNS, check_policy, make_learner, make_sampling
 from retrograd.contrib.recurrent_ppo import RecurrentPolicyAgent, StateRollouts
 from retrograd.core.errors import UsageError
@@ -16,7 +17,6 @@ from retrograd.networks.policy import make_recurrent_actor_critic
 from retrograd.replay import RecurrentRolloutBuffer
 from retrograd.training.loop import Loop
 from retrograd.training.on_policy import on_policy
-from retrograd.training.player import Player
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -61,6 +61,6 @@ def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
         gae_lambda=values["gae_lambda"],
         device=builder.device(),
     )
-    rollouts, player = StateRollouts(buffer), Player(agent, envs, run)
+    rollouts, player = StateRollouts(buffer), make_player(agent, envs, run)
     begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
     return Loop(begin, player=player, parts={"rollouts": rollouts})

@@ -34,7 +34,7 @@ def collect(agent: Agent, envs: VecEnv, run: Run, player: Player | None = None) 
         if before is not None:
             yield before
             run.timer.lap(REST)
-        player.settle()
+        player.receive()
     last = player.take()
     if last is not None:
         yield last

@@ -35,7 +35,7 @@ class Player:
         """Go on from where the environments stand."""
         self.settle()
         self._fresh = self.agent.initial_state(self.envs.num_envs)
-        self._state = self._fresh if self._state is None else _alike(self._state, self._fresh)
+        self._state = self._fresh if self._state is None else match_kind(self._state, self._fresh)
         self._obs = self.envs.observe()
         self.acted = self.run.step + (self.envs.num_envs if self.pending is not None else 0)
 
@@ -51,6 +51,10 @@ class Player:
         self.envs.send(decision.action)
         self._sent = decision
         self.run.timer.lap("emulate")
+
+    def receive(self) -> None:
+        """The outcome of what was sent, as the loop goes on."""
+        self.settle()
 
     def settle(self) -> None:
         """Receive what is in flight, if anything is."""
@@ -78,26 +82,30 @@ class Player:
     def state_dict(self) -> dict[str, Any]:
         if self._sent is not None:
             raise RuntimeError("actions are in flight: settle first")
-        pending = None
-        if self.pending is not None:
-            pending = {field.name: getattr(self.pending, field.name) for field in fields(Step)}
+        pending = None if self.pending is None else step_dict(self.pending)
         return {"state": self._state, "pending": pending}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Call it before the loop begins; the environments are restored by themselves."""
         self._state = state["state"]
-        saved = state["pending"]
-        if saved is None:
-            self.pending = None
-            return
-        names = {field.name for field in fields(Step)}
-        if not isinstance(saved, dict) or saved.keys() != names:
-            raise CheckpointError(f"the saved step has the parts {sorted(saved)}, expected are {sorted(names)}")
-        self.pending = Step(**{name: _arrays(value) for name, value in saved.items()})
+        self.pending = None if state["pending"] is None else load_step(state["pending"])
 
     def forget(self) -> None:
         """New games begin: nothing is left of the old ones."""
         self.pending, self._state = None, None
+
+
+def step_dict(step: Step) -> dict[str, Any]:
+    """A step as a checkpoint holds it."""
+    return {field.name: getattr(step, field.name) for field in fields(Step)}
+
+
+def load_step(saved: Any) -> Step:
+    """What ``step_dict`` gave."""
+    names = {field.name for field in fields(Step)}
+    if not isinstance(saved, dict) or saved.keys() != names:
+        raise CheckpointError(f"the saved step has the parts {sorted(saved)}, expected are {sorted(names)}")
+    return Step(**{name: _arrays(value) for name, value in saved.items()})
 
 
 def _arrays(value: Any) -> Any:
@@ -107,14 +115,14 @@ def _arrays(value: Any) -> Any:
     return np.asarray(value)
 
 
-def _alike(saved: Any, fresh: Any) -> Any:
+def match_kind(saved: Any, fresh: Any) -> Any:
     """``saved`` with arrays where ``fresh`` has arrays, and tensors where it has tensors, on the same device."""
     if fresh is None:
         return None
     if isinstance(fresh, dict):
-        return {name: _alike(saved[name], item) for name, item in fresh.items()}
+        return {name: match_kind(saved[name], item) for name, item in fresh.items()}
     if isinstance(fresh, tuple | list):
-        return type(fresh)(_alike(old, new) for old, new in zip(saved, fresh, strict=True))
+        return type(fresh)(match_kind(old, new) for old, new in zip(saved, fresh, strict=True))
     if isinstance(fresh, np.ndarray):
         return np.asarray(saved)
     return saved.to(fresh.device)
