@@ -83,3 +83,21 @@ def test_equals_brute_force(n_steps: int, num_envs: int) -> None:
             total, discount, successor = brute_force(steps, start, n_steps)
             wanted[steps[start]["obs"]] = (float(np.float32(total)), float(np.float32(discount)), successor)
     assert found == wanted
+
+
+def test_miscounted_steps_are_found() -> None:
+    replay = Replay(RawStorage(SPEC, 60, 2), Uniform(), NStep(3, GAMMA), np.random.default_rng(0))
+    for t in range(40):
+        end = np.array([t % 7 == 6, t % 11 == 10])
+        obs = np.full((2, 1), float(t))
+        replay.add(Step(obs, np.zeros(2, int), np.zeros(2, np.float32), end, ~end & end, end, obs + 0.5))
+        replay.check_valid()
+    replay.reader._waiting += 1
+    with pytest.raises(AssertionError, match="steps waiting"):
+        replay.check_valid()
+    replay.reader._waiting -= 1
+    newest = replay.storage.slot(0, replay.storage.head[:1] - 1)
+    assert not replay.starts.valid[newest]
+    replay.starts.open(newest)
+    with pytest.raises(AssertionError, match="beyond the newest step"):
+        replay.check_valid()

@@ -152,3 +152,42 @@ def test_bad_use_is_named() -> None:
         buffer.add(third)
     with pytest.raises(UsageError, match="gae_lambda is 2"):
         RolloutBuffer(2, N, gae_lambda=2.0)
+
+
+def test_rollouts_know_when_they_are_valid() -> None:
+    """After every step and after every rollout; each contradiction put in by hand is found."""
+    plain = RolloutBuffer(T, N)
+    for step in steps(5):
+        plain.add(step)
+        plain.check_valid()
+    plain.finish(value_of)
+    plain.check_valid()
+
+
+def drop_a_successor(buffer: Any) -> None:
+    buffer._buffer.successors.pop()
+
+
+def forget_a_state(buffer: Any) -> None:
+    buffer._successor_states.pop()
+
+
+def begin_a_game_anywhere(buffer: Any) -> None:
+    buffer._starts[1:] |= ~buffer._buffer._fields["cut"][:-1]
+
+
+def sum_across_a_terminal(buffer: Any) -> None:
+    fields = buffer._buffer._fields
+    fields["cut"] &= ~fields["terminated"]
+
+
+@pytest.mark.parametrize("damage", [drop_a_successor, forget_a_state, begin_a_game_anywhere, sum_across_a_terminal])
+def test_contradictions_in_a_rollout_are_found(damage: Any) -> None:
+    buffer = RecurrentRolloutBuffer(T, N)
+    state = {"h": np.zeros((N, 2), np.float32)}
+    for step in steps(5):
+        buffer.add(step, state, state)
+        buffer.check_valid()
+    damage(buffer)
+    with pytest.raises(AssertionError):
+        buffer.check_valid()

@@ -44,6 +44,7 @@ class Reader(Protocol[Batch]):
     def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Batch: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+    def check_valid(self, ring: Ring, row: Array, position: Array) -> None: ...  # of the valid starts
 
 
 class Replay(Generic[Batch]):
@@ -148,6 +149,7 @@ class Replay(Generic[Batch]):
         row, position = self.storage.locate(slot)
         assert (self.storage.flags[slot] & STEP).all(), "a start is not a step"
         assert (self.storage.first_of_stack(row, position) >= self.storage.oldest()[row]).all(), "a stack lost a frame"
+        self.reader.check_valid(self.storage, row, position)
 
 
 ReplayBuffer = Replay

@@ -15,7 +15,7 @@ import numpy as np
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.seeding import load_rng_state, rng_state
 from retrograd.core.types import Array, Transitions
-from retrograd.replay.ring import TERMINATED, Change, Ring
+from retrograd.replay.ring import RESET, TERMINATED, Change, Ring
 from retrograd.replay.staging import Staging
 
 STRATEGIES = ("final", "future", "episode")
@@ -108,6 +108,14 @@ class Hindsight:
             weight=stage.tensor(weight),
             index=index,
         )
+
+    def check_valid(self, ring: Ring, row: Array, position: Array) -> None:
+        """Raise AssertionError where a start does not lie in the finished game that it is said to lie in."""
+        slot = ring.slot(row, position)
+        first, last = self._first[slot], self._last[slot]
+        assert ((first <= position) & (position <= last) & (last < ring.head[row])).all(), "a game's bounds are wrong"
+        assert (ring.flags[ring.slot(row, last)] & RESET).all(), "a game that goes on is sampled"
+        assert (self._played[~ring.live] == 0).all(), "a game that is over is still counted"
 
     def state_dict(self) -> dict[str, Any]:
         arrays = {"played": self._played.copy(), "first": self._first.copy(), "last": self._last.copy()}

@@ -13,7 +13,7 @@ import numpy as np
 from retrograd.core.errors import UsageError
 from retrograd.core.types import Array, Transitions
 from retrograd.replay.gather import KERNELS
-from retrograd.replay.ring import CUT, ONLY, TERMINATED, Change, Ring
+from retrograd.replay.ring import CUT, ONLY, STEP, TERMINATED, Change, Ring
 from retrograd.replay.staging import Staging
 
 
@@ -98,6 +98,18 @@ class NStep:
             weight=stage.tensor(weight),
             index=index,
         )
+
+    def check_valid(self, ring: Ring, row: Array, position: Array) -> None:
+        """Raise AssertionError where a start's window is not complete, or the waiting steps are miscounted."""
+        if len(row):
+            _, _, length = self.measure(ring, row, position)
+            assert (position + length <= ring.head[row]).all(), "a window reaches beyond the newest step"
+        for one, waiting in enumerate(self._waiting.tolist()):
+            newest = int(ring.head[one]) - 1 - np.arange(min(self.n_steps - 1, int(ring.head[one])))
+            flags = ring.flags[ring.slot(one, newest)]
+            open_steps = (flags & STEP != 0) & (flags & CUT == 0)
+            run = len(flags) if open_steps.all() else int(np.argmin(open_steps))
+            assert waiting == (run if ring.live[one] else 0), f"row {one} has {run} steps waiting, not {waiting}"
 
     def state_dict(self) -> dict[str, Any]:
         return {"waiting": self._waiting.copy(), "n_steps": self.n_steps}

@@ -29,3 +29,6 @@ class NoReplay:
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         pass
+
+    def check_valid(self) -> None:
+        """There is nothing to contradict."""

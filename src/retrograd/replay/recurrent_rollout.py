@@ -160,6 +160,18 @@ class RecurrentRolloutBuffer:
             {name: np.array(array) for name, array in one.items()} for one in state["successor_states"]
         ]
 
+    def check_valid(self) -> None:
+        """Raise AssertionError where steps, states and games' starts contradict one another."""
+        self._buffer.check_valid()
+        successors = self._buffer.successors
+        assert len(self._successor_states) == len(successors), "a successor has no state"
+        for (_, row, _), state in zip(successors, self._successor_states, strict=True):
+            assert all(len(array) == len(row) for array in state.values()), "a successor's state has other rows"
+        rows = (self._buffer.num_steps, self._buffer.num_envs)
+        assert all(array.shape[:2] == rows for array in self._state.values()), "a state has another shape"
+        starts = self._starts[: len(self)]
+        assert (self._buffer.game_starts_allowed() | ~starts).all(), "a game starts in the middle of another"
+
     def finish(self, value_of: StatefulValueOf) -> RecurrentRollout:
         """The rollout; ``value_of`` gets successors together with the states they are met with."""
         pairs = zip(self._buffer.successors, self._successor_states, strict=True)

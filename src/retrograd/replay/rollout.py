@@ -128,6 +128,31 @@ class RolloutBuffer:
             obs = parts[ONLY] if parts.keys() == {ONLY} else parts
             self.successors.append((int(one["t"]), np.array(one["row"]), obs))
 
+    def check_valid(self) -> None:
+        """Raise AssertionError where the steps taken so far contradict themselves."""
+        assert 0 <= self._count <= self.num_steps, "the number of steps is wrong"
+        assert bool(self._fields) == (self._count > 0), "there are fields without steps, or steps without fields"
+        for name, array in self._fields.items():
+            assert array.shape[:2] == (self.num_steps, self.num_envs), f"{name} has the shape {array.shape}"
+        wanted: dict[int, list[int]] = {}
+        if self._count:
+            cut, terminated = self._fields["cut"][: self._count], self._fields["terminated"][: self._count]
+            assert (cut | ~terminated).all(), "a termination does not cut the sums"
+            for t, stopped in enumerate(cut & ~terminated):
+                rows = range(self.num_envs) if t == self.num_steps - 1 else np.flatnonzero(stopped).tolist()
+                if len(rows):
+                    wanted[t] = list(rows)
+        assert {t: row.tolist() for t, row, _ in self.successors} == wanted, "a successor is missing or too many"
+        for _, row, obs in self.successors:
+            assert all(len(array) == len(row) for array in obs_arrays(obs).values()), "a successor has no observation"
+
+    def game_starts_allowed(self) -> Array:
+        """[count, N] bool: steps that may be a game's first, as far as the steps before them tell."""
+        allowed = np.ones((self._count, self.num_envs), bool)
+        if self._count > 1:
+            allowed[1:] = self._fields["cut"][: self._count - 1]
+        return allowed
+
     def _make(self, value: Array, next_value: Array) -> Rollout:
         fields, tensor = self._fields, self._stage.tensor
         self._fields = {}  # the rollout owns its arrays: the next one gets others

@@ -109,6 +109,17 @@ class Windows:
         # overlapping stacks are views of the same frames: [B, T + 1, ..., C] -> [T + 1, B, C, ...]
         return {key: tensor.unfold(1, ring.stack, 1).movedim(-1, 2).transpose(0, 1) for key, tensor in frames.items()}
 
+    def check_valid(self, ring: Ring, row: Array, position: Array) -> None:
+        """Raise AssertionError where a start's window is not complete, or a game's steps are miscounted."""
+        if len(row):
+            ends = (ring.flags[ring.slot(row, position + self._ahead)] & RESET) != 0
+            ends &= position + self._ahead < ring.head[row]
+            length = np.where(ends.any(axis=0), ends.argmax(axis=0) + 1, self.length_steps)
+            assert (position + length <= ring.head[row]).all(), "a window reaches beyond the newest step"
+            assert (length > self.burn_in_steps).all(), "a window ends within its burn-in"
+        assert (self._played[~ring.live] == 0).all(), "a game that is over is still counted"
+        assert (self._played <= ring.head).all(), "a game has more steps than its row"
+
     def state_dict(self) -> dict[str, Any]:
         return {"played": self._played.copy(), "length_steps": self.length_steps, "stride_steps": self.stride_steps}
 
