@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import urllib.parse
 
 import pytest
@@ -98,6 +99,14 @@ def test_a_run_that_has_been_silent_is_stopped(tmp_path):
         os.utime(path, (1e9, 1e9))
     reader, folder = read(tmp_path, "one")
     assert reader.info(folder).state == "stopped"
+
+
+@pytest.mark.parametrize(("pid", "state"), [(os.getpid(), "running"), (2**22 + 1, "stopped")])
+def test_the_lock_says_at_once_whether_a_run_is_going_on(tmp_path, pid, state):
+    run = make_run(tmp_path, "one")
+    (run / ".lock").write_text(json.dumps({"pid": pid, "host": platform.node()}))
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == state
 
 
 @pytest.mark.parametrize("config", ["", "[1, 2", "- a list", "\x00\x01", "!!python/object/apply:os.system ['true']"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -149,6 +150,9 @@ class RunReader:
             return "done"
         if not config:
             return "broken"
+        holder = self._document(run.file(".lock"), json.loads)
+        if isinstance(holder, dict) and holder.get("host") == platform.node():
+            return "running" if _alive(holder.get("pid")) else "stopped"
         return "running" if time.time() - written_at < STALE_SECONDS else "stopped"
 
 
@@ -160,6 +164,19 @@ _WATCHED = (
     "summary.json",
     "failure.json",
 )
+
+
+def _alive(pid: Any) -> bool:
+    """Whether a process of that number is there; asking does not disturb it."""
+    if not isinstance(pid, int) or pid < 1:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's
+    return True
 
 
 def _values(table: Any, column: str) -> list[float]:
