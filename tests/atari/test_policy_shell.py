@@ -1,4 +1,4 @@
-"""Policy gradients on the real emulator, from the shell's commands: train, evaluate, video."""
+"""Policy gradients on the real emulator, from the shell's commands: train, resume, evaluate, video."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "recurrent_ppo"])
-def test_train_evaluate_video(agent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_resume_evaluate_video(agent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """REQ ALGO-3, ALGO-4."""
     assert main(["train", f"agent={agent}", f"output_dir={tmp_path}", *SMALL]) == 0
     folder = tmp_path / "tiny"
@@ -40,6 +40,9 @@ def test_train_evaluate_video(agent: str, tmp_path: Path, capsys: pytest.Capture
     updates = json.loads((folder / "summary.json").read_text())["updates"]
     # four rollouts; two rows give the recurrent agent as few as two runs to make minibatches of
     assert updates in {"ppo": [64], "a2c": [4], "recurrent_ppo": range(32, 65)}[agent]
+    assert main(["resume", str(folder), "training.total_env_frames=1280"]) == 0
+    went_on = json.loads((folder / "summary.json").read_text())
+    assert (went_on["step"], went_on["updates"] > updates) == (320, True)  # one rollout more
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--episodes", "3"]) == 0
     assert len(json.loads(capsys.readouterr().out)["returns"]) == 3
