@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from retrograd import schema
 from retrograd.core.errors import UsageError, suggest
+from retrograd.core.plain_yaml import load_plain_yaml
 
 SHIPPED = Path(__file__).parent / "configs"
 TRACKS: dict[str, dict[str, str]] = {
@@ -140,7 +141,8 @@ class ConfigManager:
     @staticmethod
     def _read(path: str | Path) -> dict[str, Any]:
         try:
-            content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+            plain = load_plain_yaml(Path(path).read_text(encoding="utf-8"))
+            content = OmegaConf.to_container(OmegaConf.create({} if plain is None else plain), resolve=False)
         except (OSError, ValueError, OmegaConfBaseException) as error:
             raise UsageError(f"--config {path} cannot be read: {error}") from error
         except Exception as error:  # the YAML library has no common base with the errors above

@@ -13,6 +13,7 @@ import yaml
 from retrograd.build.run import assemble, open_environments
 from retrograd.config import Config, from_saved
 from retrograd.core.errors import CheckpointError, UsageError, suggest
+from retrograd.core.plain_yaml import load_plain_yaml
 
 if TYPE_CHECKING:
     from retrograd.build.builder import Builder
@@ -246,7 +247,7 @@ def _load(part: Any, name: str, checkpoint: Checkpoint) -> None:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / ".hydra" / "config.yaml"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_plain_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error})") from error
     if not isinstance(content, dict):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from retrograd.core.errors import CheckpointError
 from retrograd.core.types import Array, Decision, EnvSpec, EnvStep, Obs, Step, Transitions, Update
 
 if TYPE_CHECKING:
@@ -77,9 +78,13 @@ class Agent(ABC):
         """Read what ``save`` wrote; a file that holds anything but plain values is refused."""
         import torch
 
-        states = torch.load(path, map_location="cpu", weights_only=True)
-        for name, part in self.parts.items():
-            part.load_state_dict(states[name])
+        try:
+            states = torch.load(path, map_location="cpu", weights_only=True)
+            for name, part in self.parts.items():
+                part.load_state_dict(states[name])
+        except Exception as error:  # a damaged or hostile file may fail anywhere in the reader
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CheckpointError(f"{path}: cannot be read ({reason})") from error
 
 
 class Replay(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,11 @@ def _outline(value: Any, arrays: list[Array]) -> Any:
 def unpack(data: bytes) -> Any:
     """Raises ValueError where the bytes are not what ``pack`` made."""
     length = int.from_bytes(data[:4], "little")
-    head = json.loads(data[4 : 4 + length])
-    value, used = _rebuild(head, data, 4 + length)
+    try:
+        head = json.loads(data[4 : 4 + length])
+        value, used = _rebuild(head, data, 4 + length)
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"the head makes no sense ({error})") from error
     if used != len(data):
         raise ValueError(f"{len(data) - used} bytes are left over")
     return value
@@ -51,7 +55,9 @@ def _rebuild(head: Any, data: bytes, at: int) -> tuple[Any, int]:
         return head, at
     if ARRAY in head:
         kind, shape = head[ARRAY]
-        count = int(np.prod(shape))
+        if np.dtype(kind).kind not in "biuf" or any(type(size) is not int or size < 0 for size in shape):
+            raise ValueError(f"no array of numbers: {kind} {shape}")
+        count = math.prod(shape)  # in whole numbers of any size: numpy's product would wrap
         array = np.frombuffer(data, np.dtype(kind), count, at).reshape(shape)
         return array, at + array.nbytes
     result = {}

@@ -32,6 +32,7 @@ from retrograd.replay.ring import Ring
 
 VERSION = 1
 OWN_FILE = re.compile(r"(?:segment|light|index)-(\d{6})\.(?:zst|json|json\.tmp)")
+LARGEST_BYTES = 1 << 30  # of one part of a file, unpacked: more is no save of ours
 CHUNK_BYTES = 16 << 20  # so much is held in memory twice while a segment is written or read
 LEAD_BYTES = 64 << 20  # so much of a full ring is copied at once, as a head start before it is overwritten
 
@@ -114,6 +115,14 @@ class ReplaySaver:
         """Fill a replay of the same layout; from then on it gives the samples the saved one would have given.
         ``name`` is what ``save`` returned; without it the newest save is taken."""
         index = self._read_index(name)
+        try:
+            self._fill(replay, index)
+        # a hostile file may say anything at all
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            raise CheckpointError(f"{self.folder / index['name']}: is not what a save says ({error!r})") from error
+        self._index = index
+
+    def _fill(self, replay: Replay[Any], index: dict[str, Any]) -> None:
         ring = replay.storage
         ring.check_layout(index["layout"])
         ring.head[:] = index["saved"]
@@ -121,7 +130,6 @@ class ReplaySaver:
         for row, first, frames, fields in self._stored(index, ring.oldest().tolist()):
             ring.load_range(row, first, frames, fields)
         self._load_light(replay, index["light"])
-        self._index = index
 
     def contents(self, name: str) -> tuple[Iterator[tuple[int, int, dict[str, Array], dict[str, Array]]], Any]:
         """A save without a replay to load it into: runs of (row, first position, frames, fields), and the rest."""
@@ -185,6 +193,8 @@ class ReplaySaver:
 
     def _read(self, name: str, size: int) -> Iterator[bytes]:
         path = self.folder / name
+        if not OWN_FILE.fullmatch(name) or path.is_symlink() or (path.exists() and not path.is_file()):
+            raise CheckpointError(f"{path}: is not a file of a saved replay")
         if not path.exists():
             raise CheckpointError(f"{path}: the file is missing")
         if path.stat().st_size != size:
@@ -192,8 +202,10 @@ class ReplaySaver:
         decompressor = zstandard.ZstdDecompressor()
         with path.open("rb") as file:
             while length := file.read(8):
-                data = file.read(int.from_bytes(length, "little"))
+                data = file.read(min(int.from_bytes(length, "little"), size))
                 try:
+                    if zstandard.frame_content_size(data) > LARGEST_BYTES:
+                        raise CheckpointError(f"{path}: a part of it would fill more than {LARGEST_BYTES} bytes")
                     yield decompressor.decompress(data)
                 except (zstandard.ZstdError, MemoryError) as error:
                     raise CheckpointError(f"{path}: the contents are damaged ({error})") from error
@@ -208,14 +220,15 @@ class ReplaySaver:
         newest = max(self.folder.glob("index-*.json"), default=self.folder / "index.json")
         path = newest if name is None else self.folder / name
         try:
-            index: dict[str, Any] = json.loads(path.read_text())
+            index: Any = json.loads(path.read_text())
         except FileNotFoundError as error:
             raise CheckpointError(f"{path}: there is no saved replay") from error
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path}: is not readable ({error})") from error
-        if index.get("version") != VERSION:
-            raise CheckpointError(f"{path}: has the version {index.get('version')}, this program reads {VERSION}")
-        return index
+        if not isinstance(index, dict) or index.get("version") != VERSION:
+            version = index.get("version") if isinstance(index, dict) else None
+            raise CheckpointError(f"{path}: has the version {version}, this program reads {VERSION}")
+        return {**index, "name": path.name}
 
     def _replace(self, name: str, data: bytes) -> None:
         temporary = self.folder / f"{name}.tmp"

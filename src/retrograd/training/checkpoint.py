@@ -21,10 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from retrograd.core import disk
 from retrograd.core.errors import CheckpointError, UsageError, suggest
+from retrograd.core.plain_yaml import load_plain_yaml
 from retrograd.core.protocols import Stateful
 from retrograd.training import durable
 from retrograd.training.manifest import (
@@ -282,7 +281,7 @@ def load(path: Path, *, prefer: Literal["best", "latest"] = "best", with_replay:
         parts=agent["parts"],
         rng=load_tensors(folder / "rng_states.pt", ("rng",))["rng"],
         metrics=load_mapping(folder / "metrics.json", json.loads),
-        config=load_mapping(folder / "config.yaml", yaml.safe_load),
+        config=load_mapping(folder / "config.yaml", load_plain_yaml),
         path=folder,
         replay=None if manifest.get("replay") is None else manifest["replay"]["index"],
     )

@@ -133,4 +133,5 @@ def discard_folder(path: Path) -> None:
     doomed = path.with_name(f".del-{path.name}")
     remove_folder(doomed)
     disk.system.rename(path, doomed)
+    sync_folder(path.parent)  # or a power cut could bring the name back, with half of the files
     remove_folder(doomed)

@@ -15,7 +15,7 @@ from typing import Any
 
 from retrograd.core.errors import CheckpointError
 from retrograd.training import durable
-from retrograd.training.plain import FORMAT, load_mapping, reason
+from retrograd.training.plain import FORMAT, load_mapping, reason, require_file
 
 REQUIRED = ("agent.pt", "rng_states.pt", "metrics.json", "config.yaml")
 FOLDER_NAME = re.compile(r"step_(\d{9,})(?:_take(\d+))?")
@@ -46,7 +46,7 @@ def _verify_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
     for name, expected in files.items():
         path = folder / name
         try:
-            size = path.stat().st_size
+            size = require_file(path)
             if size != expected["bytes"]:
                 raise CheckpointError(f"{path}: has {size} bytes, its manifest says {expected['bytes']}")
             if sha256(path) != expected["sha256"]:

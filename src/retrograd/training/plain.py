@@ -5,6 +5,7 @@ Numpy's arrays are saved as tensors and come back as tensors, bytes as uint8 ten
 
 from __future__ import annotations
 
+import stat
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from retrograd.core.errors import CheckpointError
 from retrograd.training import durable
 
 FORMAT = 1
+TEXT_BYTES = 16 << 20  # of JSON or YAML: far more than any of ours, far less than the memory
 
 
 def copy_plain(value: Any, where: str) -> Any:
@@ -71,11 +73,25 @@ def save_tensors(path: Path, plain: dict[str, Any]) -> None:
         torch.save(plain, file)
 
 
+def require_file(path: Path, max_bytes: int | None = None) -> int:
+    """The size of a plain file. Links lead elsewhere, and pipes and devices may never end: no checkpoint has them."""
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({reason(error)})") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise CheckpointError(f"{path}: is not a plain file")
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise CheckpointError(f"{path}: has {status.st_size} bytes, more than the {max_bytes} such a file may have")
+    return status.st_size
+
+
 def load_tensors(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+    size = require_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > path.stat().st_size:  # ours are stored uncompressed; others may unpack to any size
+        if unpacked > size:  # ours are stored uncompressed; others may unpack to any size
             raise CheckpointError(f"{path}: is compressed, which no checkpoint of Retrograd is")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except CheckpointError:
@@ -88,6 +104,7 @@ def load_tensors(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def load_mapping(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    require_file(path, TEXT_BYTES)
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except Exception as error:  # a damaged or hostile file may fail anywhere in the reader
