@@ -13,7 +13,8 @@ import torch
 
 from retrograd import PPO
 from retrograd.api import Learner
-from retrograd.build import Builder
+from retrograd.build import Builder, build_trainer
+from retrograd.build.resume import resume_trainer
 from retrograd.config import ConfigManager
 from retrograd.contrib import RecurrentPPO
 from retrograd.core.errors import UsageError
@@ -54,6 +55,7 @@ class Noting(Agent):
         self.rng = np.random.default_rng(0)
         self.version = 0
         self.overlapped: list[bool] = []
+        self.ahead: list[bool] = []  # of each half at each moment the run was saved
 
     def initial_state(self, num_envs: int) -> Any:
         return {"age": np.zeros(num_envs, np.int64)}
@@ -68,12 +70,14 @@ class Noting(Agent):
         return Update({})
 
 
-def play(steps: int, *, save_after: tuple[int, ...] = (), sync: int | None = None) -> tuple[list[Step], Any, Noting]:
+def play(
+    steps: int, *, save_after: tuple[int, ...] = (), sync: int | None = None, every_episodes: int | None = None
+) -> tuple[list[Step], Any, Noting]:
     """Vector steps; after some of them the run is saved and goes on in another one, with its own environments."""
     envs = rows()
     agent = Noting(envs)
     games: list[Episode] = []
-    plan = Plan(steps * 4, 1, 10, sync_every_steps=sync)
+    plan = Plan(steps * 4, 1, 10, sync_every_steps=sync, eval_every_episodes=every_episodes)
     run = Run(plan, on_episode=lambda game, *_: games.append(game), on_update=lambda _: None)
     player = HalvesPlayer(agent, envs, run)
     seen: list[Step] = []
@@ -81,11 +85,13 @@ def play(steps: int, *, save_after: tuple[int, ...] = (), sync: int | None = Non
     while (step := next(loop, None)) is not None:
         run.advance(4)
         seen.append(step)
+        run.take_due()
         if sync and run.step % sync == 0:
             agent.version += 1
         if len(seen) in save_after:
             player.settle()
             saved, state = envs.snapshot(), player.state_dict()
+            agent.ahead += [half["played"] is not None for half in state["halves"]]
             envs = rows()
             envs.restore(saved)
             agent.envs = envs
@@ -111,12 +117,16 @@ def test_steps_are_those_of_all_rows() -> None:
     assert agent.overlapped == [False] + [True] * 79
 
 
+@pytest.mark.parametrize("every_episodes", [None, 1])
 @pytest.mark.parametrize("save_after", [(1,), (7,), (3, 4, 12), tuple(range(1, 29))])
-def test_a_run_that_was_saved_goes_on_exactly(save_after: tuple[int, ...]) -> None:
-    """REQ RUN-5: also while one half is a step ahead."""
-    plain, games, _ = play(30)
-    saved, games_again, _ = play(30, save_after=save_after)
+def test_a_run_that_was_saved_goes_on_exactly(save_after: tuple[int, ...], every_episodes: int | None) -> None:
+    """REQ RUN-5: also while the first half is a step ahead, when a game's end brings a pause nobody could foresee."""
+    plain, games, _ = play(30, every_episodes=every_episodes)
+    saved, games_again, agent = play(30, save_after=save_after, every_episodes=every_episodes)
     assert games == games_again
+    assert not any(agent.ahead[1::2])
+    if len(save_after) > 3:
+        assert any(agent.ahead) == (every_episodes is not None)
     for one, other in zip(plain, saved, strict=True):
         for name in ("obs", "action", "reward", "terminated", "truncated", "reset", "next_obs"):
             assert np.array_equal(getattr(one, name), getattr(other, name))
@@ -136,6 +146,26 @@ def test_learning_repeats_itself(kind: type[Learner], tmp_path: Path) -> None:
     states = [learner.agent.parts["network"].state_dict() for learner in runs]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert runs[0].agent.updates > 0  # type: ignore[attr-defined]
+
+
+def test_a_checkpoint_in_the_middle_of_a_rollout_is_gone_on_from_exactly(tmp_path: Path) -> None:
+    """REQ RUN-5: through the file."""
+    settings = {**SMALL, "output_dir": str(tmp_path), "training.total_env_frames": 96}
+    config = ConfigManager(None).compose(["agent=recurrent_ppo", "env=cartpole"]).with_values(settings)
+    whole = build_trainer(config.with_values({"run_name": "whole"}), quiet=True)
+    whole.train()
+    whole.close()
+    part = build_trainer(config.with_values({"run_name": "part"}), quiet=True)
+    for _ in range(11):
+        part.advance()
+    part.save_checkpoint()
+    part.close()
+    resumed = resume_trainer(part.folder, {}, quiet=True).trainer
+    resumed.train()
+    resumed.close()
+    states = [trainer.agent.parts["network"].state_dict() for trainer in (whole, resumed)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert resumed.run.step == whole.run.step == 96
 
 
 @pytest.mark.parametrize(
