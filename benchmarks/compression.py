@@ -52,8 +52,8 @@ def trained_player(agent: Any, num_envs: int, step: int) -> Act:
     return lambda obs: agent.act(obs, state, step=step, explore=True).action
 
 
-def record(envs: Any, act: Act, transitions: int, label: str) -> dict[str, Any]:
-    """Play, store, and weigh what is stored."""
+def record(envs: Any, act: Act, transitions: int, label: str, frames_file: str | None) -> dict[str, Any]:
+    """Play, store, and weigh what is stored. The first row's frames go to a file where one is named."""
     rng = np.random.default_rng(0)
     replays = {
         name: Replay(storage(envs.spec, transitions, envs.num_envs), Uniform(), NStep(1), rng)
@@ -77,6 +77,8 @@ def record(envs: Any, act: Act, transitions: int, label: str) -> dict[str, Any]:
         f"{name}_bytes_per_transition": replay.diagnostics()["bytes"] / len(replay) for name, replay in replays.items()
     }
     check_equal(replays["raw"], replays["compressed"])
+    if frames_file:
+        np.save(frames_file, replays["raw"].storage.read_frames(*replays["raw"].storage.kept()[0])[""])
     return figures | {
         "player": label,
         "transitions": len(replays["compressed"]),
@@ -135,13 +137,16 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=100_000, help="of each player")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--save-frames", help="write one row of the last player to this .npy file, for replay.py"
+    )
     parser.add_argument("--output", help="write all figures to this JSON file")
     options = parser.parse_args()
     results = []
     for name, builder, make in players(options):
         envs = builder.environments()
         try:
-            results.append(record(envs, make(envs.spec), options.transitions, name))
+            results.append(record(envs, make(envs.spec), options.transitions, name, options.save_frames))
         finally:
             envs.close()
     print(table(options.game, results))
