@@ -137,9 +137,7 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=100_000, help="of each player")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--save-frames", help="write one row of the last player to this .npy file, for replay.py"
-    )
+    parser.add_argument("--save-frames", help="write one row of the last player to this .npy file, for replay.py")
     parser.add_argument("--output", help="write all figures to this JSON file")
     options = parser.parse_args()
     results = []
