@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from retrograd import schema
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.plain_yaml import load_plain_yaml
+from retrograd.experiments.zoo import Zoo
 
 SHIPPED = Path(__file__).parent / "configs"
 TRACKS: dict[str, dict[str, str]] = {
@@ -82,23 +83,37 @@ class ConfigManager:
         self.folder = folder if folder and (folder.is_dir() and folder != SHIPPED) else None
 
     def compose(self, overrides: Sequence[str] = (), config_file: str | Path | None = None) -> Config:
-        """Groups, then the file, then single keys; every mistake is a UsageError."""
-        parsed = [self._parse(text) for text in overrides]
-        groups = set(self.groups())
-        choices = [override for override in parsed if override.key_or_group in groups]
-        if any(choice.key_or_group == "ablation" for choice in choices):
+        """Groups, then the preset's keys, the file's and single ones; every mistake is a UsageError."""
+        choices, settings = self._split(overrides)
+        if "ablation" in choices:
             raise UsageError("ablation is a series of runs, not one: use retrograd sweep ablation=…")
-        settings = [override for override in parsed if override.key_or_group not in groups]
         content = self._read(config_file) if config_file else {}
+        groups = self.groups()
         chosen_in_file = {key: str(value) for key, value in content.items() if key in groups and isinstance(value, str)}
-        chosen = {**chosen_in_file, **{str(choice.key_or_group): str(choice.value()) for choice in choices}}
-        composed = self._compose_groups(chosen)
+        chosen = {**chosen_in_file, **choices}
+        preset = chosen.pop("zoo", None)
+        preset_choices, preset_settings = self._split(self.zoo().find(preset).overrides if preset else ())
+        composed = self._compose_groups({**preset_choices, **chosen})
+        self._set(composed, "zoo", preset, origin="")
+        for override in preset_settings:
+            self._set(composed, str(override.key_or_group), override.value(), origin=f"zoo={preset}: ")
         for key, value in content.items():
             if key not in chosen_in_file and key != "track":
                 self._set(composed, key, value, origin=f"{config_file}: ")
         for override in settings:
             self._set(composed, str(override.key_or_group), override.value(), origin="")
         return _finish(self._resolve(composed), [*_dotted(content), *(str(each.key_or_group) for each in settings)])
+
+    def zoo(self) -> Zoo:
+        """The presets behind ``zoo=…``, shipped ones and the user's."""
+        return Zoo.read(self.folders("zoo"))
+
+    def _split(self, words: Sequence[str]) -> tuple[dict[str, str], list[Override]]:
+        """Chosen groups, and the settings of single keys."""
+        groups, parsed = self.groups(), [self._parse(word) for word in words]
+        chosen = [override for override in parsed if override.key_or_group in groups]
+        settings = [override for override in parsed if override.key_or_group not in groups]
+        return {str(override.key_or_group): str(override.value()) for override in chosen}, settings
 
     def groups(self) -> list[str]:
         folders = [SHIPPED, *([self.folder] if self.folder else [])]
@@ -202,7 +217,7 @@ def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
 
 def from_saved(content: Mapping[str, Any]) -> Config:
     """The config a run folder or a checkpoint holds; a key younger than it takes the value that changes nothing."""
-    values = _thaw(content)
+    values = {"zoo": None, **_thaw(content)}
     for group in ("training", "checkpoint"):
         values[group] = _shipped_group(group, "default") | values.get(group, {})
     values["env_protocol"] = {"flicker_probability": 0.0} | values.get("env_protocol", {})

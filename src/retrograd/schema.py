@@ -305,7 +305,13 @@ UNUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "training.warmup_random_steps": ((*_POLICIES, "pqn"), "it learns from the first step on"),
 }
 
-TOP = {"seed": _int(0, 2**31 - 1), "output_dir": _TEXT, "run_name": _NAME, "track": _choice("A", "B", "custom")}
+TOP = {
+    "seed": _int(0, 2**31 - 1),
+    "output_dir": _TEXT,
+    "run_name": _NAME,
+    "zoo": _NAME,
+    "track": _choice("A", "B", "custom"),
+}
 
 
 def check(config: Mapping[str, Any]) -> None:

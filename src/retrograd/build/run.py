@@ -60,8 +60,8 @@ def run_folder(config: Config) -> Path:
     """Where the run goes; refused when something is there already."""
     name, parent = config["run_name"], Path(config["output_dir"])
     if name is None:
-        game = config["env"]["name"].replace("/", "_")
-        base = f"{game}_{config['agent']['name']}_seed{config['seed']}_{time.strftime('%Y%m%d-%H%M%S')}"
+        label = config["zoo"] or f"{config['env']['name'].replace('/', '_')}_{config['agent']['name']}"
+        base = f"{label}_seed{config['seed']}_{time.strftime('%Y%m%d-%H%M%S')}"
         names = (base if number == 1 else f"{base}_{number}" for number in count(1))
         name = next(name for name in names if not (parent / name).exists())
     folder: Path = parent / name

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import compare, dashboard, doctor, play, resume, sweep, train, values
+from retrograd.cli import compare, dashboard, doctor, play, resume, sweep, train, values, zoo
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -22,19 +22,20 @@ EXAMPLES = """examples:
   retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
   retrograd compare outputs/my_run outputs/another_run --reference
   retrograd dashboard                                 look at all runs in the browser
+  retrograd zoo run pong_cpu
   retrograd doctor
 
 every command has its own --help with more examples"""
 
 # in the order of the help; each loads what it needs when it runs
-COMMANDS = (train, resume, play, values, sweep, compare, dashboard, doctor)
+COMMANDS = (train, resume, play, values, sweep, compare, zoo, dashboard, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 fine, 2 wrong usage, 5 a failure gate, 130 and 143 stopped)."""
     parser = _parser()
     options, late = parser.parse_known_args(arguments)
-    words = getattr(options, "overrides", None) or getattr(options, "arguments", None)
+    words = getattr(options, "overrides", getattr(options, "arguments", None))
     if late and (words is None or any(word.startswith("-") for word in late)):
         parser.error(f"unrecognized arguments: {' '.join(late)}")
     if words is not None:
