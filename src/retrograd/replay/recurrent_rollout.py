@@ -149,7 +149,7 @@ class RecurrentRolloutBuffer:
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self._buffer.load_state_dict(state["buffer"])
         count = len(self)
-        self._starting = np.array(state["starting"], bool)
+        self._starting = np.asarray(state["starting"]).astype(bool)
         self._starts[:count] = np.asarray(state["starts"])
         self._state = {}
         for name, saved in state["state"].items():
@@ -157,7 +157,7 @@ class RecurrentRolloutBuffer:
             self._state[name] = np.empty((self._buffer.num_steps, *array.shape[1:]), array.dtype)
             self._state[name][:count] = array
         self._successor_states = [
-            {name: np.array(array) for name, array in one.items()} for one in state["successor_states"]
+            {name: np.asarray(array) for name, array in one.items()} for one in state["successor_states"]
         ]
 
     def check_valid(self) -> None:

@@ -124,9 +124,9 @@ class RolloutBuffer:
             self._fields[name][: self._count] = array
         self.successors = []
         for one in state["successors"]:
-            parts = {key: np.array(array) for key, array in one["obs"].items()}
+            parts = {key: np.asarray(array) for key, array in one["obs"].items()}
             obs = parts[ONLY] if parts.keys() == {ONLY} else parts
-            self.successors.append((int(one["t"]), np.array(one["row"]), obs))
+            self.successors.append((int(one["t"]), np.asarray(one["row"]), obs))
 
     def check_valid(self) -> None:
         """Raise AssertionError where the steps taken so far contradict themselves."""

@@ -197,7 +197,7 @@ class CheckpointStore:
             "env_frames": env_frames,
             "eval_score": score,
             "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
-            "packages": package_versions(),
+            "packages": dict(package_versions()),
             "files": describe_files(folder),
             "replay": None if replay is None else dict(replay),
         }
