@@ -15,16 +15,20 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from retrograd import ExperimentRunner, cli
 from retrograd.core.errors import UsageError
+from retrograd.experiments import runner as runners
 from retrograd.experiments.budget import Inspection
 from retrograd.experiments.definition import Definition
-from retrograd.experiments.groups import group_rows
+from retrograd.experiments.groups import group_rows, measure_effects
 from retrograd.experiments.ledger import Ledger, State
-from retrograd.experiments.report import make_report
+from retrograd.experiments.report import draw_plots, make_report
+from retrograd.experiments.results import Curve
+from retrograd.experiments.search import Grid, Study
 
 FRAMES = 1000
 
@@ -168,6 +172,23 @@ def test_a_run_that_ended_as_the_sweep_was_killed_is_not_run_again(tmp_path, scr
     assert starts(tmp_path / "s") == Counter({"000_1": 1, "001_2": 1})
 
 
+def test_a_run_that_outlived_its_sweep_is_ended_first(tmp_path, script):
+    """Where the kernel does not end it: known by its id and its beginning, never by its id alone."""
+    make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1,2"])
+    left = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], start_new_session=True)
+    begun = psutil.Process(left.pid).create_time()
+    try:
+        for noted, survives in ((begun - 100.0, True), (begun, False)):
+            ledger = Ledger(tmp_path)
+            ledger.change("000_1", State.RUNNING)
+            ledger.note_process("000_1", (left.pid, noted))
+            make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1,2"])
+            assert (left.poll() is None) == survives
+    finally:
+        left.kill()
+        left.wait()
+
+
 def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(tmp_path, script):
     runner = make_runner(tmp_path / "s", script)
     outcome = runner.run_hyperparameter_sweep(["fail=true,false"])
@@ -253,20 +274,32 @@ def test_a_search_goes_on_after_a_kill_and_takes_more_trials(tmp_path, script):
     assert [trial.value for trial in study.trials] == [row["final_score"] for row in outcome.rows[::2]]
 
 
-def test_trials_behind_the_median_are_pruned(tmp_path, script, monkeypatch):
+def test_trials_behind_the_median_are_given_up(tmp_path):
     pytest.importorskip("optuna")
-    from retrograd.experiments import runner as runners
-
-    monkeypatch.setattr(runners, "PRUNE_SECONDS", 0.05)
-    runner = make_runner(tmp_path / "s", script, cores=1)
-    definition = Definition(("x=uniform(-9,4)", "seconds=0.4"), search="random", trials=9, prune=True, search_seed=1)
-    outcome = runner.run_hyperparameter_sweep(definition)
-    pruned = [float(row["x"]) for row in outcome.rows if row["state"] == "pruned"]
-    kept = [float(row["x"]) for row in outcome.rows if row["state"] == "finished"]
+    definition = Definition(("x=uniform(-9,4)", "seed=0,1"), search="random", trials=9, prune=True)
+    ledger = Ledger(tmp_path)
+    study = Study(definition, tmp_path, ledger)
+    pruned, kept = {}, {}
+    while spec := study.next():
+        level, behind = float(spec.settings["x"]), False
+        for part in (1, 3, 6, 10):
+            frames = np.arange(1.0, part + 1) * FRAMES / 10
+            behind = behind or study.hopeless(spec, Curve(frames, level * np.arange(1.0, part + 1)), FRAMES)
+        study.settle(spec, State.PRUNED if behind else State.FINISHED, None if behind else 10 * level)
+        (pruned if behind else kept)[spec.trial] = level
+    assert len(pruned) + len(kept) == 9
     assert pruned
-    assert len(kept) >= 5  # before that nothing is compared
-    assert max(pruned) < sorted(kept)[-2]
-    assert all(row["final_score"] is None for row in outcome.rows if row["state"] == "pruned")
+    assert min(pruned) >= 5  # before that nothing is compared
+    assert max(pruned.values()) < sorted(kept.values())[-1]
+    assert {ledger[f"trial{number:03d}_seed1"].state for number in pruned} == {State.PRUNED}  # never started
+
+
+def test_a_run_without_hope_is_ended(tmp_path, script, monkeypatch):
+    monkeypatch.setattr(runners, "PRUNE_SECONDS", 0.05)
+    monkeypatch.setattr(Grid, "hopeless", lambda self, spec, curve, total: spec.name == "000_1" and len(curve.frames))
+    outcome = make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1,2", "seconds=4"])
+    assert [(row["state"], row["final_score"]) for row in outcome.rows] == [("pruned", None), ("finished", 20.0)]
+    assert make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1,2", "seconds=4"]).rows == outcome.rows
 
 
 def test_the_table_is_the_same_in_both_forms_and_the_report_needs_no_network(tmp_path, script):
@@ -282,16 +315,14 @@ def test_the_table_is_the_same_in_both_forms_and_the_report_needs_no_network(tmp
     assert [line["final_score"] for line in lines] == [str(row["final_score"]) for row in outcome.rows]
     report = (tmp_path / "report.html").read_text()
     assert "Best is <b>2</b> with 20" in report
-    assert report.count("data:image/svg+xml;base64,") == 2
+    assert report.count("data:image/svg+xml;base64,") == 4  # two pictures, by day and by night
     assert 'src="http' not in report
     assert "<link" not in report
     assert "<script" not in report
 
 
 def test_an_ablation_draws_its_figure(tmp_path, script):
-    from retrograd.experiments.ablation import parse_ablation
-    from retrograd.experiments.ablation_plots import draw_ablation, measure_effects
-    from retrograd.experiments.sweep_plots import save_figures
+    pytest.importorskip("matplotlib")
 
     ablation = {
         "title": "parts",
@@ -303,12 +334,13 @@ def test_an_ablation_draws_its_figure(tmp_path, script):
     }
     runner = make_runner(tmp_path, script)
     outcome = runner.run_hyperparameter_sweep(["seed=0,1,2"], ablation=ablation)
-    series, groups = parse_ablation(ablation, "a"), group_rows(outcome.rows, "final")
-    figures = draw_ablation(tmp_path, series, groups, "final")
-    assert [axis.get_title() for axis in figures["ablation"].axes] == ["minus", "plus", "What each part brings"]
-    assert [len(axis.lines) for axis in figures["ablation"].axes[:2]] == [2, 2]  # full is in both
-    assert {path.name for path in save_figures(figures, tmp_path)} == {"ablation.png", "ablation.svg"}
-    effects = measure_effects(series, groups)
+    definition, groups = Definition.load(tmp_path), group_rows(outcome.rows, "final")
+    figure = draw_plots(tmp_path, definition, groups).figures["ablation"]
+    assert [axis.get_title() for axis in figure.axes] == ["minus", "plus", "What each part brings"]
+    assert [len(axis.lines) for axis in figure.axes[:2]] == [2, 2]  # full is in both
+    assert [bar.get_width() for bar in figure.axes[2].patches] == [10.0, 30.0]
+    assert definition.series is not None
+    effects = measure_effects(definition.series, groups)
     assert [(effect.variant.name, effect.value, effect.low) for effect in effects] == [
         ("no_a", 10.0, 10.0),  # what taking the part out costs
         ("with_b", 30.0, 30.0),

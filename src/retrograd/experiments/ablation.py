@@ -56,7 +56,7 @@ class Ablation:
         everywhere = [variant for variant in self.variants.values() if variant.panel is None]
         titles = dict.fromkeys(variant.panel for variant in self.variants.values() if variant.panel)
         if not titles:
-            return {self.title: everywhere}
+            return {"Curves": everywhere}
         return {
             title: everywhere + [variant for variant in self.variants.values() if variant.panel == title]
             for title in titles

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from retrograd.core.statistics import Interval, bootstrap_interval, iqm, score_matrix, spread
+from retrograd.core.statistics import RESAMPLES, Interval, bootstrap_interval, iqm, score_matrix, spread
+from retrograd.core.types import Array
+from retrograd.experiments.ablation import Ablation, Variant
+from retrograd.experiments.curves import ENOUGH_RUNS
 from retrograd.experiments.definition import make_label
 from retrograd.experiments.ledger import State
 
+CONFIDENCE = 0.95
 COLUMNS = {"final": "final_score", "best": "best_score", "auc": "auc"}
-FEW_SEEDS = 3  # fewer give no interval
 NOT_SETTINGS = {
     "run", "trial", "seed", "state", "step", "env_frames", "final_score", "best_score", "auc", "wall_seconds",
     "steps_per_second", "starts", "exit_code", "reason", "commit", "overrides",
@@ -49,7 +52,7 @@ class Group:
 
     def iqm(self) -> Interval | None:
         """The interquartile mean with its interval; nothing is claimed from one or two seeds."""
-        if len(self.scores) < FEW_SEEDS:
+        if len(self.scores) < ENOUGH_RUNS:
             return None
         return bootstrap_interval(score_matrix([self.scores]), iqm, np.random.default_rng(0))
 
@@ -66,3 +69,38 @@ def group_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Group]:
         scores = [float(row[COLUMNS[metric]]) for row in finished if row[COLUMNS[metric]] is not None]
         groups.append(Group(dict(settings), trial, members, scores))
     return sorted(groups, key=lambda group: -np.inf if group.mean is None else group.mean, reverse=True)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a part brings: the difference of mean scores, with an interval where there are seeds enough."""
+
+    variant: Variant
+    value: float
+    low: float | None
+    high: float | None
+
+
+def measure_effects(series: Ablation, groups: Sequence[Group]) -> list[Effect]:
+    """Positive is good, whether the part was added to the weaker agent or removed from the stronger one."""
+    scores = {str(group.settings["variant"]): group.scores for group in groups}
+    effects = []
+    for variant in series.bars:
+        assert variant.against is not None
+        own, other = scores.get(variant.name), scores.get(variant.against)
+        if not own or not other:
+            continue
+        with_part, without = (own, other) if variant.adds is not None else (other, own)
+        effects.append(_difference(variant, np.array(with_part), np.array(without)))
+    return effects
+
+
+def _difference(variant: Variant, with_part: Array, without: Array) -> Effect:
+    value = float(with_part.mean() - without.mean())
+    if min(len(with_part), len(without)) < ENOUGH_RUNS:
+        return Effect(variant, value, None, None)
+    rng = np.random.default_rng(0)
+    means = [each[rng.integers(0, len(each), (RESAMPLES, len(each)))].mean(axis=1) for each in (with_part, without)]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(means[0] - means[1], (tail, 1 - tail))
+    return Effect(variant, value, float(low), float(high))

@@ -34,6 +34,7 @@ class Entry:
     starts: int = 0
     exit_code: int | None = None
     reason: str | None = None
+    process: tuple[int, float] | None = None  # its id and when it began: an id alone may belong to another by now
 
 
 class Ledger:
@@ -62,5 +63,13 @@ class Ledger:
         entry.state, entry.exit_code, entry.reason = state, exit_code, reason
         if state is State.RUNNING:
             entry.starts += 1
-        durable.write_json(self._path, {key: asdict(each) for key, each in self._entries.items()})
+        self._write()
         return entry
+
+    def note_process(self, name: str, process: tuple[int, float]) -> None:
+        """Who runs it, so that a later sweep can end what outlived this one."""
+        self._entries[name].process = process
+        self._write()
+
+    def _write(self) -> None:
+        durable.write_json(self._path, {key: asdict(each) for key, each in self._entries.items()})

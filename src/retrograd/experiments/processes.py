@@ -19,9 +19,9 @@ import psutil
 
 from retrograd.core.errors import UsageError
 
-MARK = "RETROGRAD_SWEEP"  # in every child's environment: how a later sweep knows what an earlier one left
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 GRACE_SECONDS = 60.0
+CLOCK_SECONDS = 0.05  # how exactly the beginning of a process is known
 _PR_SET_PDEATHSIG = 1
 
 
@@ -32,6 +32,14 @@ class Child:
     process: subprocess.Popen[bytes]
     log: Path
     asked_to_stop_at: float | None = field(default=None)
+
+    @property
+    def identity(self) -> tuple[int, float]:
+        """The process's id and when it began."""
+        try:
+            return self.process.pid, psutil.Process(self.process.pid).create_time()
+        except psutil.Error:  # it has ended already
+            return self.process.pid, 0.0
 
     def poll(self) -> int | None:
         """The exit code once it has ended; one that was asked and does not stop is killed."""
@@ -54,9 +62,9 @@ class Child:
         self.process.wait()
 
 
-def start_child(command: Sequence[str], *, threads: int, log: Path, folder: Path) -> Child:
+def start_child(command: Sequence[str], *, threads: int, log: Path) -> Child:
     """Start a command that dies with us; what it prints goes to ``log``, behind what is there."""
-    environment = {**os.environ, MARK: str(folder.resolve()), **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -72,7 +80,7 @@ def start_child(command: Sequence[str], *, threads: int, log: Path, folder: Path
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """On Linux the kernel ends a child whose parent was killed; elsewhere ``end_leftovers`` does, later."""
+    """On Linux the kernel ends a child whose parent was killed; elsewhere ``end_leftover`` does, later."""
     if not sys.platform.startswith("linux"):
         return None
     prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
@@ -85,16 +93,18 @@ def _die_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
-def end_leftovers(folder: Path) -> int:
-    """Kill what an earlier, killed sweep of this folder left running; only for the holder of its lock."""
-    mark, count = str(folder.resolve()), 0
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                process.kill()
-                process.wait(GRACE_SECONDS)
-                count += 1
-    return count
+def end_leftover(process: Sequence[float]) -> bool:
+    """Kill a run that outlived its sweep, by the id and the beginning that were noted when it started."""
+    number, begun = int(process[0]), process[1]
+    try:
+        found = psutil.Process(number)
+        if abs(found.create_time() - begun) > CLOCK_SECONDS:
+            return False  # the id is another process's by now
+        os.killpg(number, signal.SIGKILL)  # it leads a session of its own
+        found.wait(GRACE_SECONDS)
+    except (psutil.Error, OSError):
+        return False
+    return True
 
 
 @contextmanager

@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from retrograd.core.errors import UsageError
 from retrograd.experiments.definition import Definition
+from retrograd.experiments.figures.ablation import draw_ablation
+from retrograd.experiments.figures.sweep import draw_curves, draw_scores, draw_sensitivity, group_name
 from retrograd.experiments.groups import Group, group_rows
 from retrograd.experiments.ledger import State
-from retrograd.experiments.sweep_plots import METRIC_NAMES, draw_sweep, group_name, save_figures
+from retrograd.experiments.measures import METRICS
+from retrograd.experiments.plots import Plotter
+from retrograd.experiments.results import read_curve
 from retrograd.training import durable
 
 FILE = "report.html"
@@ -28,7 +33,7 @@ th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; text-align: righ
 th:first-child, td:first-child { text-align: left; }
 tr.failed td { color: #c22; }
 code { background: #8882; padding: .1rem .3rem; border-radius: 3px; overflow-wrap: anywhere; }
-img { max-width: 100%; background: white; border-radius: 6px; }
+img { max-width: 100%; border-radius: 6px; }
 .wide { overflow-x: auto; }
 @media print { a { color: inherit; } .wide { overflow: visible; } }
 """
@@ -40,17 +45,43 @@ def write_report(folder: Path, definition: Definition, rows: Sequence[Mapping[st
     paths: list[Path] = []
     note = ""
     try:
-        figures = draw_sweep(folder, definition, groups)
-        if definition.series is not None:
-            from retrograd.experiments.ablation_plots import draw_ablation
-
-            figures |= draw_ablation(folder, definition.series, groups, definition.metric)
-        paths = save_figures(figures, folder / "plots") if figures else []
+        plotter = draw_plots(folder, definition, groups)
+        paths = plotter.save_plots(folder / "plots") if plotter.figures else []
     except UsageError as error:
         note = str(error)
-    text = make_report(folder.name, definition, groups, rows, [path for path in paths if path.suffix == ".svg"], note)
-    durable.write_text(folder / FILE, text)
+    durable.write_text(folder / FILE, make_report(folder.name, definition, groups, rows, paths, note))
     return [folder / FILE, *paths]
+
+
+def draw_plots(folder: Path, definition: Definition, groups: Sequence[Group]) -> Plotter:
+    """Whatever there is to draw: curves, scores, the searched keys, the ablation of each environment."""
+    plotter = Plotter()
+    curves = {str(row["run"]): read_curve(folder / "runs" / str(row["run"])) for group in groups for row in group.rows}
+    scored = [group for group in groups if group.scores]
+    keys = [key for key in (*definition.space.lists, *definition.space.ranges) if "." in key]
+    metric, series = definition.metric, definition.series
+    if series is not None:
+        for setting, members in _by_setting(groups).items():
+            name = "_".join(["ablation", *(value.replace("/", "-") for value in setting)])
+            title = ", ".join(setting)
+            plotter.add(
+                name, partial(draw_ablation, series=series, groups=members, curves=curves, metric=metric, title=title)
+            )
+    elif any(len(curve.frames) for curve in curves.values()):
+        plotter.add("learning_curves", lambda theme: draw_curves(theme, groups, curves))
+    if scored:
+        plotter.add("scores", lambda theme: draw_scores(theme, scored, metric))
+    if scored and keys:
+        plotter.add("sensitivity", lambda theme: draw_sensitivity(theme, scored, keys, definition))
+    return plotter
+
+
+def _by_setting(groups: Sequence[Group]) -> dict[tuple[str, ...], list[Group]]:
+    """The variants of an ablation together, apart from what else was varied."""
+    found: dict[tuple[str, ...], list[Group]] = {}
+    for group in groups:
+        found.setdefault(tuple(value for key, value in group.settings.items() if key != "variant"), []).append(group)
+    return found
 
 
 def make_report(
@@ -65,12 +96,12 @@ def make_report(
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     parts = [
         f"<h1>{html.escape(name)}</h1>",
-        f"<p>{len(rows)} runs: {counts}. Scores are the {METRIC_NAMES[definition.metric]}.</p>",
+        f"<p>{len(rows)} runs: {counts}. Scores are the {METRICS[definition.metric]}.</p>",
         f"<p><code>{html.escape(_command(definition))}</code></p>",
         *_findings(definition, groups),
         "<h2>Settings</h2>",
         _group_table(groups),
-        *(_picture(path) for path in pictures),
+        *(_picture(path) for path in pictures if path.suffix == ".svg" and not path.stem.endswith("_dark")),
         f"<p>{html.escape(note)}</p>" if note else "",
         "<h2>Runs</h2>",
         _run_table(rows),
@@ -142,9 +173,13 @@ def _failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _picture(path: Path) -> str:
     """As an image of its own: inlined, the ids of several drawings would get into each other's way."""
-    data = base64.b64encode(path.read_bytes()).decode()
-    title = html.escape(path.stem.replace("_", " "))
-    return f'<h2>{title.capitalize()}</h2><img alt="{title}" src="data:image/svg+xml;base64,{data}">'
+    title, dark = html.escape(path.stem.replace("_", " ")), path.with_stem(f"{path.stem}_dark")
+    at_night = f'<source media="(prefers-color-scheme: dark)" srcset="{_data(dark)}">' if dark.exists() else ""
+    return f'<h2>{title.capitalize()}</h2><picture>{at_night}<img alt="{title}" src="{_data(path)}"></picture>'
+
+
+def _data(path: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def _table(head: str, lines: Sequence[str]) -> str:

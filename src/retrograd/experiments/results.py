@@ -15,6 +15,7 @@ import numpy as np
 
 from retrograd.core.types import Array
 from retrograd.experiments.definition import RunSpec
+from retrograd.experiments.efficiency import area_under_curve
 from retrograd.experiments.ledger import Entry
 from retrograd.tracking.csv import read_csv
 from retrograd.training import durable
@@ -47,12 +48,8 @@ class Curve:
     returns: Array  # [K]
 
     def mean(self) -> float | None:
-        """The area under the curve over its width: the mean return of the time it covers."""
-        if not len(self.frames):
-            return None
-        if self.frames[-1] == self.frames[0]:
-            return float(np.mean(self.returns))
-        return float(np.trapezoid(self.returns, self.frames) / (self.frames[-1] - self.frames[0]))
+        """The area under the curve over its width; None of an empty one."""
+        return area_under_curve(self.frames, self.returns) if len(self.frames) else None
 
     def at(self, frames: float, window_frames: float) -> float | None:
         """The mean return of the window that ends at ``frames``."""

@@ -21,7 +21,7 @@ from retrograd.experiments.budget import Inspection, Inspector, Need, make_budge
 from retrograd.experiments.definition import FILE, Definition, RunSpec
 from retrograd.experiments.inspection import show_config
 from retrograd.experiments.ledger import Ledger, State
-from retrograd.experiments.processes import Child, end_leftovers, folder_lock, start_child, stop_requests
+from retrograd.experiments.processes import Child, end_leftover, folder_lock, start_child, stop_requests
 from retrograd.experiments.progress import NullProgress, RunProgress, SweepConsole, SweepProgress
 from retrograd.experiments.results import make_row, read_curve, read_progress, read_scores, save_table
 from retrograd.experiments.search import Grid, Source, Study, default_setting
@@ -107,8 +107,10 @@ class ExperimentRunner:
         self.folder.mkdir(parents=True, exist_ok=True)
         with folder_lock(self.folder):
             self._adopt(definition)
-            end_leftovers(self.folder)
             ledger = Ledger(self.folder)
+            for process in [entry.process for name in ledger if (entry := ledger[name]).state is State.RUNNING]:
+                if process is not None:
+                    end_leftover(process)
             source = self._source(definition, ledger)
             started = time.monotonic()
             with stop_requests() as received:
@@ -200,7 +202,7 @@ class ExperimentRunner:
             words = ["train", *spec.overrides, *shares, f"output_dir={quote(str(folder.parent))}"]
             words.append(f"run_name={folder.name}")
         log = self.folder / "logs" / f"{spec.name}.log"
-        return start_child([*self._command, *words], threads=threads, log=log, folder=self.folder)
+        return start_child([*self._command, *words], threads=threads, log=log)
 
     @property
     def progress(self) -> SweepProgress:
@@ -253,6 +255,7 @@ class _Schedule:
         before = self._ledger[spec.name].starts
         self._ledger.change(spec.name, State.RUNNING)
         child = runner.start(spec, inspection, resume=resume)
+        self._ledger.note_process(spec.name, child.identity)
         self._jobs.append(_Job(spec, child, runner.budget.need(inspection), inspection, resume))
         word = "goes on" if resume else "starts again" if before else "starts"
         runner.progress.say(f"{spec.name} {word}")
