@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from retrograd.core.errors import UsageError
+from retrograd.training.lock import RunLock
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 GRACE_SECONDS = 60.0
@@ -110,16 +108,11 @@ def end_leftover(process: Sequence[float]) -> bool:
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """One sweep at a time in a folder; the lock of a killed one frees itself."""
-    with (folder / ".lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            raise UsageError(f"{folder} is in use by {file.read().strip() or 'another process'}") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {platform.node()}\n")
-        file.flush()
+    lock = RunLock(folder)
+    try:
         yield
+    finally:
+        lock.release()
 
 
 @contextmanager
