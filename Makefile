@@ -29,7 +29,7 @@ overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 unexport PYTHON VENV EXTRAS RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train evaluate video watch sweep dashboard doctor test test-faults test-trackers test-nightly lint fmt types benchmark benchmark-quick results check clean
+.PHONY: help install train resume evaluate video watch sweep dashboard doctor test test-faults test-trackers test-nightly lint fmt types benchmark benchmark-quick results check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -43,6 +43,9 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/retrograd/replay/*.[ch])
 
 train: $(STAMP) ## train an agent: DQN on Pong unless overrides say otherwise
 	@$(RETROGRAD) train $(overrides)
+
+resume: $(STAMP) ## go on with a run: +checkpoint_path=outputs/x training.total_env_frames=...
+	@$(RETROGRAD) resume $(overrides)
 
 evaluate: $(STAMP) ## score a checkpoint: +checkpoint_path=outputs/x/checkpoints/best
 	@$(RETROGRAD) evaluate $(overrides)

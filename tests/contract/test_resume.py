@@ -170,7 +170,7 @@ class TestTheCommand:
         assert "is finished: 240 frames" in capsys.readouterr().err
         assert cli.main(["resume", f"+checkpoint_path={run}/checkpoints/latest", "training.total_env_frames=300"]) == 0
         assert json.loads(capsys.readouterr().out)["step"] == 300
-        assert [row["step"] for row in read_csv(run / "eval_log.csv")] == [40, 80, 120, 160, 200, 240, 280, 300]
+        assert [row["step"] for row in read_csv(run / "eval_log.csv")] == [40, 80, 120, 160, 200, 240, 240, 280, 300]
         lines = [json.loads(line) for line in (run / "resumes.jsonl").read_text().splitlines()]
         assert [line["step"] for line in lines] == [100, 240]
         assert lines[1]["changed"] == {"training.total_env_frames": 300}

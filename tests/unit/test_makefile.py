@@ -49,6 +49,8 @@ def test_overrides_arrive_in_order_and_unharmed(tmp_path, words):
 def test_extras_arrive_too(tmp_path):
     words = ["+checkpoint_path=outputs/x/checkpoints/best", "+output_video=play.mp4"]
     assert passed_on(tmp_path, "video", *words)[0] == ["video", *words]
+    words = ["+checkpoint_path=outputs/x", "training.total_env_frames=100"]
+    assert passed_on(tmp_path, "resume", *words)[0] == ["resume", *words]
 
 
 def test_lists_ranges_and_options_of_a_sweep_arrive(tmp_path):

@@ -21,18 +21,28 @@ class RunLock:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._file: IO[str] | None = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open on purpose
+        self._file: IO[str] | None = None
+        self.acquire()
+
+    def acquire(self) -> None:
+        """Take it, if it is not held here already."""
+        if self._file is not None:
+            return
+        file = open(self.folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open on purpose
         try:
             if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = _read_holder(self._file)
-            self._file.close()
-            raise UsageError(f"the run folder {folder} is in use by {holder}; wait for it, or stop it first") from error
-        self._file.seek(0)
-        self._file.truncate()
-        json.dump({"pid": os.getpid(), "host": platform.node()}, self._file)
-        self._file.flush()
+            holder = _read_holder(file)
+            file.close()
+            raise UsageError(
+                f"the run folder {self.folder} is in use by {holder}; wait for it, or stop it first"
+            ) from error
+        file.seek(0)
+        file.truncate()
+        json.dump({"pid": os.getpid(), "host": platform.node()}, file)
+        file.flush()
+        self._file = file
 
     def release(self) -> None:
         """Free it; the file stays, as removing it could take away another one's lock."""

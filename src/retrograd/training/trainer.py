@@ -88,8 +88,11 @@ class Trainer:
     def train(self) -> dict[str, Any]:
         """Go on until the budget is spent; returns the summary, also written as summary.json.
 
-        A run that was asked to stop saves a checkpoint and returns where; it has no summary yet.
+        A run that was asked to stop saves a checkpoint and returns where; it has no summary yet. The folder is locked
+        while it trains.
         """
+        if self._lock is not None:
+            self._lock.acquire()
         try:
             while not self.run.stop_requested and self.advance():
                 pass
@@ -101,6 +104,8 @@ class Trainer:
             raise
         finally:
             self.logger.save_logs()
+            if self._lock is not None:
+                self._lock.release()
 
     def advance(self) -> bool:
         """One vector step and what it made due; False when the budget is spent."""
