@@ -218,7 +218,7 @@ def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
 def from_saved(content: Mapping[str, Any]) -> Config:
     """The config a run folder or a checkpoint holds; a key younger than it takes the value that changes nothing."""
     values = {"zoo": None, **_thaw(content)}
-    for group in ("training", "checkpoint"):
+    for group in ("training", "checkpoint", "hardware"):
         values[group] = _shipped_group(group, "default") | values.get(group, {})
     values["env_protocol"] = {"flicker_probability": 0.0} | values.get("env_protocol", {})
     for tracker, younger in TRACKER_KEYS.items():

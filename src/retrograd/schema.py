@@ -254,6 +254,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "worker_restarts_per_hour": _int(0),
         "watchdog_seconds": _number(0, above=True, optional=True),
         "memory_fraction": _number(0, 1, above=True),
+        "memory_watch_fraction": _number(0, 1, above=True, optional=True),
     },
     "checkpoint": {
         "every_frames": _int(1, optional=True),

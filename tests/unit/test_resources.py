@@ -73,6 +73,6 @@ def test_a_run_that_would_fill_the_disk_is_refused_with_the_figures(
     place = tmp_path / "not" / "there"
     check_disk(place, parts={"network": network}, checkpoints=5, replay_bytes=10**9)
     free = 10**8
-    with pytest.raises(UsageError, match=r"0\.10 GB free and the run needs 0\.13 GB: 5 checkpoints of 0\.004 GB"):
+    with pytest.raises(UsageError, match=r"0\.10 GB free and the run needs 0\.18 GB: 5 checkpoints of 0\.012 GB"):
         check_disk(place, parts={"network": network}, checkpoints=5, replay_bytes=10**9)
     assert not place.exists()

@@ -10,13 +10,14 @@ from typing import Any
 from retrograd.core.errors import UsageError
 
 SAFETY = 1.1
+MOMENTS = 3  # an optimizer that has not begun holds nothing yet; Adam will hold two numbers a weight
 # of the replay's memory: what zstandard leaves of frames in time order is far less, one is not to count on it
 REPLAY_SHARE = 0.1
 
 
 def check_disk(folder: Path, *, parts: Mapping[str, Any], checkpoints: int, replay_bytes: int) -> None:
     """Refuse a run whose checkpoints would fill the disk: ``checkpoints`` of ``parts`` and one replay beside them."""
-    one = sum(_bytes(part.state_dict()) for part in parts.values())
+    one = MOMENTS * sum(_bytes(part.state_dict()) for part in parts.values())
     needed = int(SAFETY * (one * checkpoints + replay_bytes * REPLAY_SHARE))
     place = folder.absolute()
     while not place.exists():

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads
-from retrograd.build.memory import check_memory
+from retrograd.build.disk_space import check_disk
+from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
 from retrograd.build.trackers import check_trackers, open_trackers
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
@@ -106,6 +107,7 @@ def assemble(
     from retrograd.tracking.system import SystemMonitor
     from retrograd.training.checkpoint import CheckpointStore
     from retrograd.training.loop import Loop
+    from retrograd.training.resources import MemoryWatch
     from retrograd.training.rotation import Rotation
     from retrograd.training.run import Run
     from retrograd.training.trainer import Trainer
@@ -132,8 +134,15 @@ def assemble(
         return {"env_restarts": getattr(envs, "restarts", 0)} if config["hardware"]["workers"] else {}
 
     system = SystemMonitor(builder.gpu_uuid())
+    saving, kept = config["checkpoint"], loop.replay is not None and config["checkpoint"]["replay"]
+    check_disk(
+        Path(config["output_dir"]),
+        parts=agent.parts,
+        checkpoints=saving["keep_last"] + 2,  # the best, and the one being written
+        replay_bytes=memory_needed(config) - FIXED_BYTES if kept else 0,
+    )
     lock = open_folder()
-    folder, saving = lock.folder, config["checkpoint"]
+    folder = lock.folder
     logger.add(CsvSink(folder, update_columns=builder.update_columns()))
     for sink in open_trackers(config, folder):
         logger.add(sink)
@@ -148,7 +157,7 @@ def assemble(
         config_yaml=config.to_yaml(),
         logger=logger,
         progress=progress,
-        judge=Judge(builder, agent),
+        judge=Judge(builder, agent, stop=lambda: run.stop_requested),
         store=CheckpointStore(
             folder,
             Rotation(saving["keep_last"], saving["keep_every_frames"]),
@@ -161,6 +170,7 @@ def assemble(
         replay_files=replay_files if saving["replay"] else None,
         horizon=builder.horizon(envs.spec),
         lock=lock,
+        memory=MemoryWatch(config["hardware"]["memory_watch_fraction"]),
     )
 
 

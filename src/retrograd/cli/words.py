@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,9 @@ def run_to_the_end(trainer: Trainer) -> int:
     try:
         with stopping_on_signals(trainer.run) as received:
             summary = trainer.train()
+    except KeyboardInterrupt:  # a second signal, which does not wait for a checkpoint
+        print("retrograd: stopped at once; the last checkpoint is what there is", file=sys.stderr)
+        return 128 + received[0] if received else 130
     finally:
         trainer.close()
     print(json.dumps({"run": str(trainer.folder), **summary.get("final", summary)}, indent=2))

@@ -57,6 +57,7 @@ class Run:
         self.step = 0  # agent steps remembered and learned from
         self.episodes = 0
         self.stop_requested = False  # by a signal: the trainer saves and ends the run
+        self.stop_reason = "asked to stop"
         self.save_requested = False  # by a signal: the trainer saves and goes on
         self.timer = PhaseTimer()
         self._on_episode = on_episode

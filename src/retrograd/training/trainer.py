@@ -6,6 +6,7 @@ It sees a loop only as an iterator of steps, so it serves every algorithm.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from retrograd.core.errors import FailureGate
+from retrograd.core.errors import CheckpointError, FailureGate, ResourceError, Stopped
 from retrograd.core.gates import require_finite_state
 from retrograd.core.protocols import Agent, Stateful, VecEnv
 from retrograd.core.schedules import Horizon
@@ -25,7 +26,8 @@ from retrograd.training.checkpoint import Checkpoint, CheckpointStore, SavedRepl
 from retrograd.training.failure import dump_failure
 from retrograd.training.lock import RunLock
 from retrograd.training.loop import Loop
-from retrograd.training.rng import rng_states
+from retrograd.training.resources import MemoryWatch, SaveGuard, describe
+from retrograd.training.rng import load_rng_states, rng_states
 from retrograd.training.run import Due, Run
 from retrograd.training.writer import Writer
 
@@ -69,6 +71,7 @@ class Trainer:
         replay_files: ReplayFiles | None = None,
         horizon: Horizon | None = None,
         lock: RunLock | None = None,
+        memory: MemoryWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.agent, self.envs, self.run, self.folder = agent, envs, run, folder
@@ -77,7 +80,11 @@ class Trainer:
         self.light_episodes, self.full_episodes, self.record_video = light_episodes, full_episodes, record_video
         self.loop, self._steps = loop, loop.begin()
         self.replay_files, self._horizon, self._lock = replay_files, horizon, lock
-        self._writer = Writer()
+        self._writer, self._guard = Writer(), SaveGuard()
+        self._memory = memory if memory is not None else MemoryWatch(None)
+        self._short: str | None = None  # of memory: why the run has to stop
+        self._owed: str | None = None  # the evaluation that a signal interrupted
+        self._saved_step = 0
         self._clock = clock
         self._started = self._logged_at = clock()
         self._logged_step = run.step
@@ -94,11 +101,13 @@ class Trainer:
         if self._lock is not None:
             self._lock.acquire()
         try:
+            if self._owed is not None:
+                self._evaluate_due(self._owed)
             while not self.run.stop_requested and self.advance():
                 pass
-            if self.run.stop_requested:
-                return {"stopped_at_step": self.run.step, "checkpoint": self.save_checkpoint().name}
-            return self._finish()
+            return self._stop() if self.run.stop_requested else self._finish()
+        except Stopped:  # in the middle of the final evaluation
+            return self._stop()
         except FailureGate as failure:
             self._dump(failure)
             raise
@@ -118,7 +127,10 @@ class Trainer:
             if self._save_is_due(due):
                 self._begin_save(None)
             if self._writer.failed:
-                self._writer.wait()  # raises
+                self._await_save()
+            self._short = self._memory.problem()
+            if self._short is not None:
+                self.run.stop_requested, self.run.stop_reason = True, "short of memory"
             self.progress.advance(self.run.step)
             return True
         return False
@@ -144,8 +156,16 @@ class Trainer:
         """Play unclipped full games, log the scores and return their summary."""
         if episodes is None:
             episodes = self.light_episodes if eval_type == "light" else self.full_episodes
-        begun = self._clock()
-        summary = self.judge.evaluate(episodes=episodes, step=self.run.step)
+        begun, before = self._clock(), rng_states(self.streams)
+        noise = self.agent.parts.get("noise")
+        noise_before = None if noise is None else noise.state_dict()
+        try:
+            summary = self.judge.evaluate(episodes=episodes, step=self.run.step)
+        except Stopped:  # as if it had not begun: it will be played again, with the same random numbers
+            load_rng_states(self.streams, before)
+            if noise is not None and noise_before is not None:
+                noise.load_state_dict(noise_before)
+            raise
         self.logger.log_evaluation(summary, step=self.run.step, env_frames=self.run.env_frames, eval_type=eval_type)
         self._paused_seconds += self._clock() - begun
         return summary
@@ -155,15 +175,29 @@ class Trainer:
         and a video."""
         self._begin_save(summary)
         begun = self._clock()
-        path = self._writer.wait()
+        try:
+            path = self._writer.wait()
+        except (OSError, CheckpointError) as error:
+            raise ResourceError(
+                f"the checkpoint of step {self.run.step} could not be saved: {describe(error)}; "
+                "the last good checkpoint is untouched"
+            ) from error
         assert path is not None
         self._paused_seconds += self._clock() - begun
         return path
 
+    def _await_save(self) -> None:
+        """Whatever is being saved is saved, or has failed: then the next save is another try, up to a limit."""
+        try:
+            if self._writer.wait() is not None:
+                self._guard.succeeded()
+        except (OSError, CheckpointError) as error:
+            self._guard.failed(error, self._saved_step)
+
     def _begin_save(self, summary: Mapping[str, Any] | None) -> None:
         """Copy the state of this moment and go on; the writer puts it on the disk meanwhile."""
         begun = self._clock()
-        self._writer.wait()
+        self._await_save()
         require_finite_state(self.run.step, {name: part.state_dict() for name, part in self.agent.parts.items()})
         video = self._video() if summary is not None and self.record_video else None
         parts: dict[str, Stateful | Mapping[str, Any]] = {**self.agent.parts, **self.loop.parts}
@@ -182,6 +216,7 @@ class Trainer:
             score=None if summary is None else summary["mean_return"],
             replay=None if self.replay_files is None else self.replay_files.prepare(self.loop.replay),
         )
+        self._saved_step = self.run.step
         self._writer.submit(job)
         self._paused_seconds += self._clock() - begun
 
@@ -189,12 +224,14 @@ class Trainer:
         return {
             "wall_seconds": self._clock() - self._started,
             "finished": self._ended,
+            "owed": self._owed,
             "torch_threads": torch.get_num_threads(),  # sums of floating point numbers depend on it
         }
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self._started = self._clock() - float(state["wall_seconds"])
         self._logged_at, self._logged_step = self._clock(), self.run.step
+        self._owed = state.get("owed")
 
     def load_finished(self, checkpoint: Checkpoint) -> None:
         """The run had ended when this was saved: its last evaluation need not be played again."""
@@ -220,11 +257,29 @@ class Trainer:
 
     def _pause(self, due: Due) -> None:
         if due.light_eval:
-            self.evaluate("light")
+            self._evaluate_due("light")
         if self.run.spent(self.run.step):
             return  # the final evaluation and its checkpoint come at once
         if due.full_eval:
-            self._begin_save(self.evaluate("full"))
+            self._evaluate_due("full")
+
+    def _evaluate_due(self, eval_type: str) -> None:
+        """A signal may interrupt it: the checkpoint that is saved then remembers what is owed."""
+        self._owed = eval_type
+        try:
+            summary = self.evaluate(eval_type)
+        except Stopped:
+            return
+        self._owed = None
+        if eval_type == "full":
+            self._begin_save(summary)
+
+    def _stop(self) -> dict[str, Any]:
+        print(f"retrograd: {self.run.stop_reason}: saving a checkpoint, then stopping", file=sys.stderr)
+        name = self.save_checkpoint().name
+        if self._short is not None:
+            raise ResourceError(f"{self._short}; saved as {name}, to go on: retrograd resume {self.folder}")
+        return {"stopped_at_step": self.run.step, "checkpoint": name}
 
     def _log(self) -> None:
         now = self._clock()
