@@ -325,6 +325,7 @@ def test_an_ablation_draws_its_figure(tmp_path, script):
     pytest.importorskip("matplotlib")
 
     ablation = {
+        "name": "mine",
         "title": "parts",
         "variants": {
             "full": {"overrides": ["x=3"]},
@@ -339,6 +340,7 @@ def test_an_ablation_draws_its_figure(tmp_path, script):
     assert [axis.get_title() for axis in figure.axes] == ["minus", "plus", "What each part brings"]
     assert [len(axis.lines) for axis in figure.axes[:2]] == [2, 2]  # full is in both
     assert [bar.get_width() for bar in figure.axes[2].patches] == [10.0, 30.0]
+    assert "retrograd sweep ablation=mine seed=0,1,2" in make_report("s", definition, groups, outcome.rows, [])
     assert definition.series is not None
     effects = measure_effects(definition.series, groups)
     assert [(effect.variant.name, effect.value, effect.low) for effect in effects] == [
@@ -419,3 +421,15 @@ def test_real_runs_killed_in_the_middle(tmp_path):
     assert [path.name for path in sorted((folder / "runs").iterdir())] == ["000_seed0", "001_seed1"]
     with (folder / "results.csv").open(newline="") as file:
         assert [(row["seed"], row["step"]) for row in csv.DictReader(file)] == [("0", "600"), ("1", "600")]
+
+
+def test_without_an_inspector_the_command_itself_is_asked(tmp_path):
+    from retrograd.experiments.inspection import show_config
+    from retrograd.experiments.runner import RETROGRAD
+
+    inspect = show_config(RETROGRAD)
+    seen = inspect(["agent=ppo", "env=cartpole", "training.total_env_frames=123"])
+    assert (seen.total_frames, seen.threads, seen.processes) == (123, None, 1)
+    assert seen.memory_bytes > 10**8
+    with pytest.raises(UsageError, match=r"'agent\.gamma'"):
+        inspect(["agent.gama=0.9"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Ablation:
 
     title: str
     variants: Mapping[str, Variant]
+    name: str = ""  # as it was asked for
 
     @property
     def keys(self) -> set[str]:
@@ -69,6 +70,7 @@ class Ablation:
     def to_dict(self) -> dict[str, Any]:
         """The form ``parse_ablation`` reads."""
         return {
+            "name": self.name,
             "title": self.title,
             "variants": {
                 name: {
@@ -84,14 +86,14 @@ class Ablation:
 def find_ablation(name: str, folders: list[Path]) -> Ablation:
     """A series by its name, the first folder that has it winning, or by the path of its file."""
     if name.endswith((".yaml", ".yml")):
-        return read_ablation(Path(name))
+        return replace(read_ablation(Path(name)), name=name)
     known = {path.stem: path for folder in reversed(folders) for path in sorted(folder.glob("*.yaml"))}
     if name not in known:
         raise UsageError(
             f"ablation={name} is not known; there are {', '.join(sorted(known))}, "
             f"or give the path of a YAML file.{suggest(name, known)}"
         )
-    return read_ablation(known[name])
+    return replace(read_ablation(known[name]), name=name)
 
 
 def read_ablation(path: Path) -> Ablation:
@@ -108,7 +110,7 @@ def parse_ablation(content: Any, origin: str) -> Ablation:
     """Check everything a series can get wrong but the overrides, which each run's config checks."""
     if not isinstance(content, Mapping) or not isinstance(content.get("variants"), Mapping) or not content["variants"]:
         raise UsageError(f"{origin}: an ablation has a title and variants, each with its overrides")
-    unknown = sorted(set(content) - {"title", "variants"})
+    unknown = sorted(set(content) - {"name", "title", "variants"})
     if unknown:
         raise UsageError(f"{origin}: unknown key {unknown[0]}; an ablation has title and variants")
     variants = {str(name): _variant(str(name), value, origin) for name, value in content["variants"].items()}
@@ -118,7 +120,7 @@ def parse_ablation(content: Any, origin: str) -> Ablation:
                 f"{origin}: {variant.name} is against {variant.against!r}, which is no variant here."
                 f"{suggest(variant.against, variants)}"
             )
-    return Ablation(str(content.get("title") or Path(origin).stem), variants)
+    return Ablation(str(content.get("title") or Path(origin).stem), variants, str(content.get("name") or ""))
 
 
 def _variant(name: str, value: Any, origin: str) -> Variant:

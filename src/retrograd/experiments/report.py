@@ -117,6 +117,8 @@ def make_report(
 
 def _command(definition: Definition) -> str:
     words = ["retrograd sweep", *(f"'{word}'" if "(" in word else word for word in definition.words)]
+    if definition.series is not None:
+        words.insert(1, f"ablation={definition.series.name}")
     if definition.search != "grid":
         words.append(f"--search {definition.search} --trials {definition.trials}")
         words.append(f"--search-seed {definition.search_seed}")
