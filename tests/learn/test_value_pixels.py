@@ -52,7 +52,7 @@ def steps_needed(*overrides: str, seed: int = 1, limit_steps: int = LIMIT_STEPS)
         on_update=lambda _: None,
     )
     agent = builder.agent(envs.spec)
-    begin, _ = builder.loop(agent, envs, run)
+    begin, *_ = builder.loop(agent, envs, run)
     best, seen = -np.inf, 0
     for _ in begin():
         if crossed(seen, run.step, 500) and run.step >= 1500:
