@@ -57,7 +57,7 @@ def each_recipe_by_turns() -> Iterator[Any]:
         yield pytest.param(name, marks=() if place == recipe % len(GAMES) else pytest.mark.nightly)
 
 
-@pytest.mark.parametrize("name", each_recipe_by_turns())
+@pytest.mark.parametrize("name", list(each_recipe_by_turns()))
 def test_preset_builds_and_takes_200_steps(name):
     """REQ EXP-6; updates are among them."""
     from retrograd.build import Builder

@@ -49,6 +49,9 @@ KINDS = {
     "constant": "idle",
 }
 
+# what an agent can be played without; a checkpoint of a run has all of them
+TRAINING_PARTS = ("target", "optimizer", "learner", "counters", "noise")
+
 
 class Builder:
     """Makes parts on request; ``env`` replaces the config's environment by the caller's own."""
@@ -211,10 +214,14 @@ def restore_agent(checkpoint: Checkpoint, config: Config, *, env: Any = None) ->
     envs.close()
     agent = builder.agent(spec)
     for name, part in agent.parts.items():
+        if name in TRAINING_PARTS and name not in checkpoint.parts:
+            continue  # a bundle holds what plays
         try:
             part.load_state_dict(checkpoint.parts[name])
         except (KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(f"{checkpoint.path / 'agent.pt'}: part {name!r} does not fit: {error}") from error
+    if "target" in agent.parts and "target" not in checkpoint.parts:
+        agent.sync_target()  # type: ignore[attr-defined]
     return builder, agent
 
 

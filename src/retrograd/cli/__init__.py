@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import compare, dashboard, doctor, play, resume, sweep, train, values, zoo
+from retrograd.cli import compare, dashboard, doctor, export, play, resume, sweep, train, values, zoo
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 every command has its own --help with more examples"""
 
 # in the order of the help; each loads what it needs when it runs
-COMMANDS = (train, resume, play, values, sweep, compare, zoo, dashboard, doctor)
+COMMANDS = (train, resume, play, values, sweep, compare, zoo, export, dashboard, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,7 +30,7 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
         "arguments",
         nargs="+",
         metavar="AGENT [key=value]",
-        help="a run folder or a checkpoint folder (or +checkpoint_path=…), then changes to how it is judged",
+        help="a run, a checkpoint or an exported folder (or +checkpoint_path=…), then changes to how it is judged",
     )
 
 

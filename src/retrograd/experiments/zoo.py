@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from retrograd.core.errors import UsageError, suggest
+from retrograd.core.plain_yaml import load_plain_yaml
 
 PROVENANCE = ("source", "budget", "differs")
 MEASURED = ("mean_return", "episodes", "seeds", "frames", "commit", "command", "notes")
@@ -135,7 +136,7 @@ class Zoo:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_plain_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict) or not ({"games", "presets"} & content.keys()):
