@@ -20,6 +20,11 @@ from retrograd.training.lock import RunLock
 
 AGENTS = sorted(path.stem for path in SHIPPED.glob("agent/*.yaml"))
 ASYNCHRONOUS = ("a3c", "impala")
+# made of parts that other files bring, too: left to the night
+COMBINED = (
+    "double", "minatar_c51", "minatar_double", "minatar_dqn", "minatar_rainbow", "modern", "munchausen_iqn",
+    "rainbow_dopamine",
+)  # fmt: skip
 SMALL = [
     "env=retrograd/Catch-v0", "training.num_envs=2", "training.log_every_steps=20", "training.max_episode_steps=null",
     "training.light_eval_every_frames=40", "training.full_eval_every_frames=null", "training.total_episodes=null",
@@ -88,7 +93,14 @@ def whole(config: Config) -> Path:
     return finish(build.build_trainer(config, quiet=True))
 
 
-@pytest.mark.parametrize("agent", [name for name in AGENTS if name not in ASYNCHRONOUS])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name in COMBINED else [])
+        for name in AGENTS
+        if name not in ASYNCHRONOUS
+    ],
+)
 def test_every_agent_goes_on_exactly(agent: str, tmp_path: Path) -> None:
     """REQ RUN-5: stopped in the warm-up, inside a rollout and after an evaluation."""
     left = fingerprint(whole(compose(tmp_path, "whole", agent)))
