@@ -13,9 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from injection import IO_ERROR, NO_SPACE, Crash, FaultyDisk, PowerCut, installed, leave
 
 from retrograd.core.errors import CheckpointError
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
+from retrograd.replay import NStep, RawStorage, Replay, Uniform
+from retrograd.replay.saving import ReplaySaver
 from retrograd.training.checkpoint import CheckpointStore, load, load_newest
 from retrograd.training.rotation import Rotation
 
@@ -185,6 +189,103 @@ def test_an_error_at_every_change_is_told_and_harmless(
 
     points = every_point(prepared(quick_path, before), attempt)
     record_property("figure", f"{points} of {points} errors survived")
+
+
+def replay_of(steps: int) -> Replay[Any]:
+    """A replay after so many steps; what it holds follows from their number alone."""
+    spec = EnvSpec("toy", ArraySpec((3,), np.dtype(np.float32)), DiscreteActions(2))
+    replay = Replay(RawStorage(spec, 60, 2), Uniform(), NStep(1, 0.9), np.random.default_rng(0), torch.device("cpu"))
+    no, action = np.zeros(2, bool), np.zeros(2, np.int64)
+    for t in range(steps):
+        obs, after = (np.full((2, 3), moment, np.float32) for moment in (t, t + 1))
+        replay.add(Step(obs, action, np.full(2, t, np.float32), no, no, no, after))
+    return replay
+
+
+def save_with_replay(run: Path, step: int) -> None:
+    """Step ``step`` has 20 more steps in its replay than the one before; segments are continued, old ones dropped."""
+    saver = ReplaySaver(run / "replay")
+    if step > 1:
+        before = load_newest(run, with_replay=True)
+        saver.load(replay_of(0), before.replay)
+    CheckpointStore(run, Rotation(keep_last=2), keep_replay_files=saver.keep_only).save(
+        step=step,
+        env_frames=step,
+        parts={"counter": {"value": step}},
+        rng={},
+        metrics={},
+        config_yaml="seed: 1\n",
+        replay=saver.prepare(replay_of(20 * step)),
+    )
+
+
+def check_replay(run: Path) -> int:
+    """Every checkpoint that is listed loads with the replay it was saved with; the newest step."""
+    for folder in (run / "checkpoints").glob("step_*"):
+        found = load(folder)
+        replay, wanted = replay_of(0), replay_of(20 * found.step)
+        ReplaySaver(run / "replay").load(replay, found.replay)
+        one, other = replay.sample(64, step=0), wanted.sample(64, step=0)
+        assert torch.equal(one.obs, other.obs)
+        assert torch.equal(one.reward, other.reward)
+    return load_newest(run, with_replay=True).step
+
+
+def test_a_crash_at_every_change_of_a_replay_segment_loses_nothing(quick_path: Path, record_property: Any) -> None:
+    base = quick_path / "base"
+    base.mkdir()
+    for step in range(1, 5):  # the ring has wrapped: the next save also drops segments
+        save_with_replay(base, step)
+    survived = set()
+
+    def attempt(run: Path, k: int) -> bool:
+        faulty = FaultyDisk(k)
+        try:
+            with installed(faulty):
+                save_with_replay(run, 5)
+        except Crash:
+            newest = check_replay(run)
+            assert newest in (4, 5)
+            survived.add(newest)
+            save_with_replay(run, newest + 1)
+            assert check_replay(run) == newest + 1
+            return False
+        return True
+
+    points = every_point(base, attempt)
+    assert survived == {4, 5}
+    record_property("figure", f"{points} of {points} crash points recovered, replay equal")
+
+
+@pytest.mark.faults
+def test_a_power_cut_at_every_change_of_a_replay_segment_loses_nothing(quick_path: Path, record_property: Any) -> None:
+    base = quick_path / "base"
+    base.mkdir()
+    for step in range(1, 5):
+        save_with_replay(base, step)
+    rng, cuts = np.random.default_rng(0), 0
+
+    def attempt(run: Path, k: int) -> bool:
+        nonlocal cuts
+        done = False
+        for keep in (0.0, 0.5):
+            whole = run.parent / "whole"
+            shutil.rmtree(whole, ignore_errors=True)
+            shutil.copytree(run, whole, symlinks=True)
+            disk = PowerCut(whole, k)
+            try:
+                with installed(disk):
+                    save_with_replay(whole, 5)
+                done = True
+            except Crash:
+                pass
+            disk.restore(rng, keep)
+            cuts += 1
+            assert check_replay(whole) in ((5,) if done else (4, 5))
+        return done
+
+    every_point(base, attempt)
+    record_property("figure", f"{cuts} of {cuts} power cuts recovered, replay equal")
 
 
 def test_a_failed_save_prunes_nothing_and_space_is_bounded(quick_path: Path) -> None:
