@@ -32,7 +32,7 @@ COMMANDS = (train, resume, play, values, sweep, compare, zoo, export, dashboard,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code (0 fine, 2 wrong usage, 5 a failure gate, 130 and 143 stopped)."""
+    """Run one command; returns the exit code: docs/reliability.md lists them."""
     parser = _parser()
     options, late = parser.parse_known_args(arguments)
     words = getattr(options, "overrides", getattr(options, "arguments", None))
