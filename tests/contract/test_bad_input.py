@@ -109,7 +109,7 @@ def test_help_loads_nothing_heavy():
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "video", "watch", "doctor"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "video", "watch", "zoo", "export", "doctor"])
 def test_every_command_helps_with_examples(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main([command, "--help"])
