@@ -28,7 +28,10 @@ SMALL = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "recurrent_ppo"])
+@pytest.mark.parametrize(
+    "agent",
+    [pytest.param("ppo", marks=pytest.mark.nightly), pytest.param("a2c", marks=pytest.mark.nightly), "recurrent_ppo"],
+)
 def test_train_resume_evaluate_video(agent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """REQ ALGO-3, ALGO-4."""
     assert main(["train", f"agent={agent}", f"output_dir={tmp_path}", *SMALL]) == 0

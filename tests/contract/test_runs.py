@@ -76,7 +76,14 @@ def test_the_config_is_kept_with_its_track(pong):
     assert config["track"] == "custom"  # short games are not track A
 
 
-@pytest.mark.parametrize("overrides", [(), ("replay=prioritized", "replay.storage=compressed", "env=breakout")])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param((), marks=pytest.mark.nightly),
+        ("replay=prioritized", "replay.storage=compressed", "env=breakout"),
+    ],
+    ids=["as shipped", "prioritized"],
+)
 def test_two_runs_are_identical(tmp_path, overrides):
     """REQ RUN-9: two runs of one config and seed give identical logs."""
     first, second = (train(tmp_path, name, "eval.record_video=false", *overrides) for name in ("first", "second"))

@@ -230,16 +230,15 @@ def play(logger: Logger, steps: range) -> None:
 
 def kill_and_resume(folder: Path, make_sink: Any, end: Any = lambda sink: None) -> None:
     """Rows up to a checkpoint at 6, more up to a kill at 9; a new sink goes on from 6 to 12."""
-    csv, sink = CsvSink(folder), make_sink()
-    first = Logger([csv, sink])
+    sink = make_sink()
+    first = Logger([CsvSink(folder), sink])
     play(first, range(1, 7))
     saved = json.loads(json.dumps(first.state_dict()))
     play(first, range(7, 10))
     first.save_logs()
     end(sink)
-    csv.truncate_to(6)
-    second = Logger([csv, make_sink()])
-    second.load_state_dict(saved)
+    second = Logger([CsvSink(folder), make_sink()])
+    second.load_state_dict(saved)  # cuts the CSV files back to the rows of the checkpoint
     play(second, range(7, 13))
     second.close()
 

@@ -57,7 +57,7 @@ def test_ppo_solves_cartpole(tmp_path: Path) -> None:
     assert score(PPO, "CartPole-v1", tmp_path, steps=100_000, **CARTPOLE) >= 475
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # bit for bit a case of PPO, which is tried above
 def test_a2c_solves_cartpole(tmp_path: Path) -> None:
     """REQ ALGO-3."""
     settings = {
