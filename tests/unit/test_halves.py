@@ -91,7 +91,7 @@ def play(
         if len(seen) in save_after:
             player.settle()
             saved, state = envs.snapshot(), player.state_dict()
-            agent.ahead += [half["played"] is not None for half in state["halves"]]
+            agent.ahead += [half["played"] is not None for half in state["groups"]]
             envs = rows()
             envs.restore(saved)
             agent.envs = envs

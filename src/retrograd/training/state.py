@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from retrograd.core.types import Array
 
 
@@ -18,3 +20,16 @@ def reset_rows(state: Any, fresh: Any, reset: Array) -> Any:
     mixed = state.clone() if hasattr(state, "clone") else state.copy()
     mixed[reset] = fresh[reset]
     return mixed
+
+
+def match_kind(saved: Any, fresh: Any) -> Any:
+    """``saved`` with arrays where ``fresh`` has arrays, and tensors where it has tensors, on the same device."""
+    if fresh is None:
+        return None
+    if isinstance(fresh, dict):
+        return {name: match_kind(saved[name], item) for name, item in fresh.items()}
+    if isinstance(fresh, tuple | list):
+        return type(fresh)(match_kind(old, new) for old, new in zip(saved, fresh, strict=True))
+    if isinstance(fresh, np.ndarray):
+        return np.asarray(saved)
+    return saved.to(fresh.device)
