@@ -32,7 +32,9 @@ def assert_same(left, right):
         assert a.episodes == b.episodes
 
 
-@pytest.mark.parametrize("game", ["qbert", "breakout", "pong"])
+@pytest.mark.parametrize(
+    "game", ["qbert", *(pytest.param(game, marks=pytest.mark.nightly) for game in ("breakout", "pong"))]
+)
 def test_native_rows_go_on_identically(game):
     """Several games per row since the last seeded reset, rows with pasts of different lengths."""
 

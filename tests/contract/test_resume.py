@@ -112,8 +112,9 @@ def test_every_agent_goes_on_exactly(agent: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("agent", "words"),
     [
-        ("rainbow", ["replay.storage=compressed", "replay.capacity=60"]),
+        ("dqn", ["replay=prioritized", "replay.storage=compressed", "replay.capacity=60"]),
         ("dqn", ["hardware.backend=gymnasium"]),
+        pytest.param("rainbow", ["replay.storage=compressed", "replay.capacity=60"], marks=pytest.mark.nightly),
         pytest.param("ppo", [], marks=pytest.mark.nightly),
         pytest.param("btr", ["agent.encoder=impala", "agent.spectral_norm=true"], marks=pytest.mark.nightly),
     ],

@@ -92,6 +92,7 @@ def test_two_runs_are_identical(tmp_path, overrides):
     assert len(rows(first / "train_log.csv")) > 0
 
 
+@pytest.mark.nightly
 def test_another_seed_is_another_run(pong, tmp_path):
     other = train(tmp_path, "other", "eval.record_video=false", "seed=7")
     assert rows(pong / "update_log.csv") != rows(other / "update_log.csv")

@@ -397,6 +397,7 @@ def test_an_ablation_is_no_single_run(capsys):
     assert "retrograd sweep ablation" in capsys.readouterr().err
 
 
+@pytest.mark.faults
 def test_real_runs_killed_in_the_middle(tmp_path):
     """REQ EXP-1: the whole command with real trainings; after a kill only what was not finished is run again."""
     words = [

@@ -72,14 +72,14 @@ def test_a2c_solves_cartpole(tmp_path: Path) -> None:
     assert score(A2C, "CartPole-v1", tmp_path, steps=100_000, **settings) >= 450
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # the memory tasks below ask the same in a third of the time
 def test_recurrent_ppo_solves_cartpole_without_velocities(tmp_path: Path) -> None:
     """REQ ALGO-4, NET-4."""
     env = "retrograd/CartPoleNoVel-v0"
     assert score(RecurrentPPO, env, tmp_path, steps=60_000, **RECURRENT) >= 450
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ppo_without_memory_does_not(tmp_path: Path) -> None:
     settings = {**CARTPOLE, "training.normalize_observations": True, "training.normalize_rewards": True}
     assert score(PPO, "retrograd/CartPoleNoVel-v0", tmp_path, steps=60_000, **settings) < 100
