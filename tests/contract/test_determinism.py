@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_emulator_threads_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
-def test_fresh_processes_are_equal_and_another_seed_is_not(tmp_path: Path) -> None:
+def test_fresh_processes_are_equal_and_another_seed_is_not(tmp_path: Path, record_property: Any) -> None:
     """REQ RUN-9: one seed five times, with 1, 2 and 8 emulator threads and other hash seeds."""
     runs = [(1, 42), (2, 42), (8, 42), (1, 42), (2, 42), (1, 43)]
     hashes = []
@@ -52,4 +53,4 @@ def test_fresh_processes_are_equal_and_another_seed_is_not(tmp_path: Path) -> No
     for other in hashes[1:5]:
         assert differences(hashes[0], other) == []
     assert "online" in differences(hashes[0], hashes[5])
-    print("\ndeterminism: 5 of 5 runs equal with 1, 2 and 8 emulator threads; another seed differs")
+    record_property("figure", "5 of 5 runs equal with 1, 2 and 8 emulator threads; another seed differs")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def kill_at(process: subprocess.Popen[bytes], folder: Path, step: int, delay_sec
     return True
 
 
-def check_kills(agent: str, folder: Path, kills: int) -> None:
+def check_kills(agent: str, folder: Path, kills: int) -> str:
     frames = 150 * kills
     words = [f"agent={agent}", *SMALL, *AGENTS[agent], f"training.total_env_frames={frames}", f"output_dir={folder}"]
     reference = start("train", *words, "run_name=whole")
@@ -80,20 +81,20 @@ def check_kills(agent: str, folder: Path, kills: int) -> None:
     assert differences(fingerprint(folder / "whole"), fingerprint(run)) == []
     steps = Counter(row["step"] for row in read_csv(run / "update_log.csv"))
     assert set(steps.values()) == {1}
-    print(f"\n{agent}: {survived} of {kills} kills survived, all hashes equal, {len(steps)} logged steps once each")
+    return f"{survived} of {kills} kills survived, all hashes equal, {len(steps)} logged steps once each"
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("agent", AGENTS)
-def test_killed_twenty_times(agent: str, tmp_path: Path) -> None:
+def test_killed_twenty_times(agent: str, tmp_path: Path, record_property: Any) -> None:
     """REQ RUN-5, RUN-11"""
-    check_kills(agent, tmp_path, kills=20)
+    record_property("figure", check_kills(agent, tmp_path, kills=20))
 
 
 @pytest.mark.faults
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("agent", AGENTS)
-def test_killed_two_hundred_times(agent: str, tmp_path: Path) -> None:
-    check_kills(agent, tmp_path, kills=200)
+def test_killed_two_hundred_times(agent: str, tmp_path: Path, record_property: Any) -> None:
+    record_property("figure", check_kills(agent, tmp_path, kills=200))
