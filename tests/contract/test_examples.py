@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+NIGHTLY = ("rainbow",)  # goes DQN's way, with more of it
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.nightly] if path.stem in NIGHTLY else [])
+    for path in sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", EXAMPLES)
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, str(script), "--smoke", "--output", str(tmp_path)],

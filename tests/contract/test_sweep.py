@@ -253,6 +253,7 @@ def test_a_mistake_in_one_run_is_found_before_any_starts(tmp_path, script):
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.faults
 def test_a_search_goes_on_after_a_kill_and_takes_more_trials(tmp_path, script):
     optuna = pytest.importorskip("optuna")
     words = ["x=uniform(0.5,4)", "seconds=0.5", "seed=0,1"]

@@ -137,7 +137,7 @@ def test_cartpole_is_learned(tmp_path):
     assert best_score(make_trainer(tmp_path, CARTPOLE), every_steps=2500, enough=450) >= 450
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_cartpole_bootstrapping_through_terminals_is_not(tmp_path, monkeypatch):
     bootstrap_through_terminals(monkeypatch)
     shorter = [*CARTPOLE, "training.total_env_frames=7500"]

@@ -103,7 +103,7 @@ def treasure_share(*overrides, seed=1):
     return float(np.mean(np.asarray(scores[-50:]) > 0.9))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_noise_explores_where_greed_does_not():
     """Noise found it with all of seeds 1 to 5; greed with 2 and 5, by the luck of its first weights, not with 1, 3, 4.
 

@@ -160,6 +160,7 @@ def test_no_update_is_lost(in_a_process: Any) -> None:
     assert optimizer.state[network.weight]["square"].is_shared()
 
 
+@pytest.mark.nightly
 def test_learn_evaluate_and_go_on(tmp_path: Path) -> None:
     settings = {**SMALL, "output_dir": str(tmp_path), "preset.lr_end": None}
     learner = A3C("CartPole-v1", settings, quiet=True).learn(400)
