@@ -180,6 +180,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, metavar="FILE", help="all figures as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="bars as PNG or SVG")
+    parser.add_argument("--record", action="store_true", help="keep these ratios for later quick comparisons")
     parser.add_argument("--quick", action="store_true", help="ours against its limits, compared with the record")
     options = parser.parse_args()
     names = ["dqn", "rainbow", "ppo", "null"] if options.quick else options.algorithms
@@ -193,7 +194,15 @@ def main() -> int:
     if options.picture:
         draw(results, options.picture)
     print(table(results))
-    if options.quick:
+    if options.record:
+        ratios = {
+            name: {who: row["ours_over_this"] for who, row in summary.items()} for name, summary in results.items()
+        }
+        RECORD.write_text(json.dumps(ratios, indent=1) + "\n", encoding="utf-8")
+    elif options.quick and not RECORD.exists():
+        print("nothing has been recorded to compare with; --record keeps these ratios", file=sys.stderr)
+        return 2
+    elif options.quick:
         lines = fallen(results)
         print("\n".join(lines) or f"nothing fell by more than {FALL:.0%}")
         return 1 if lines else 0
