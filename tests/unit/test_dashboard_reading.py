@@ -156,7 +156,7 @@ def traversals():
     bases = ["../secret", "../../etc/passwd", "/etc/passwd", "one/../../secret", "..\\secret", "one/..", ".", "..", "~"]
     bases += [
         "one\x00/../secret",
-        "file:///secret",
+        "file:" + "///secret",
         "one/./../secret",
         "C:\\secret",
         "//etc/passwd",
