@@ -79,11 +79,14 @@ _NAME = Rule(str, optional=True)
 _UNIT = _number(0, 1)
 _POSITIVE = _number(0, above=True)
 
+_ENCODER = _choice("nature", "small", "impala")
+
 _EVERY_AGENT = {"kind": _TEXT, "name": _TEXT, "gamma": _UNIT, "frame_stack": _int(1, 4)}
 
 _POLICY = {
     **_EVERY_AGENT,
     "network": _choice("shared", "separate"),
+    "encoder": _ENCODER,
     "rollout_steps": _int(1),
     "gae_lambda": _UNIT,
     "normalize_advantage": _BOOL,
@@ -129,7 +132,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "munchausen_tau": _POSITIVE,
         "munchausen_clip": _number(-math.inf, 0),
         "munchausen_policy": _choice("target", "online"),
-        "encoder": _choice("nature", "impala"),
+        "encoder": _ENCODER,
         "impala_scale": _int(1),
         "impala_pool": _int(1, optional=True),
         "spectral_norm": _BOOL,

@@ -86,6 +86,7 @@ def make_worker(config_yaml: str, env: Any, wires: Wires) -> WorkerParts:
         envs.spec.action,
         shared=agent["network"] == "shared",
         channels_last=config["hardware"]["channels_last"],
+        encoder_kind=agent["encoder"],
     )
     learner = SharedLearner(
         network,

@@ -90,4 +90,5 @@ def _network(builder: Builder, spec: EnvSpec) -> Any:
         spec.action,
         shared=builder.config["agent"]["network"] == "shared",
         channels_last=builder.config["hardware"]["channels_last"],
+        encoder_kind=builder.config["agent"]["encoder"],
     )

@@ -54,6 +54,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         spec.action,
         shared=agent["network"] == "shared",
         channels_last=config["hardware"]["channels_last"],
+        encoder_kind=agent["encoder"],
     ).to(builder.device())
     return PolicyAgent(
         network,

@@ -40,6 +40,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         cell=agent["cell"],
         hidden_size=agent["hidden_size"],
         channels_last=builder.config["hardware"]["channels_last"],
+        encoder_kind=agent["encoder"],
     ).to(builder.device())
     return RecurrentPolicyAgent(
         network,

@@ -20,8 +20,13 @@ from retrograd.networks.layers import SpectralConv2d
 Observation = Tensor | dict[str, Tensor]
 
 
+# channels, kernel, stride of each convolution
+NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, arXiv:1312.5602, and A3C's, with 256 units
+
+
 class NatureCNN(nn.Module):
-    """The encoder of Mnih et al. 2015: 32×8×8/4, 64×4×4/2, 64×3×3/1, then ``width`` units.
+    """The encoder of Mnih et al. 2015: 32×8×8/4, 64×4×4/2, 64×3×3/1, then ``width`` units; or other ``filters``.
 
     ``width=None`` leaves the last layer out, for heads whose streams bring their own. ``layer_norm`` normalizes
     before every activation.
@@ -29,21 +34,26 @@ class NatureCNN(nn.Module):
     """
 
     def __init__(
-        self, spec: ArraySpec, width: int | None = 512, *, channels_last: bool = True, layer_norm: bool = False
+        self,
+        spec: ArraySpec,
+        width: int | None = 512,
+        *,
+        filters: Sequence[tuple[int, int, int]] = NATURE_FILTERS,
+        channels_last: bool = True,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         channels, height, image_width = spec.shape
         self.channels_last = channels_last
-        # one group is layer normalization over all channels and pixels of an image
-        normalize = [nn.GroupNorm(1, size) for size in (32, 64, 64)] if layer_norm else [None] * 3
-        layers = (
-            nn.Conv2d(channels, 32, 8, 4), normalize[0], nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2), normalize[1], nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1), normalize[2], nn.ReLU(),
-        )  # fmt: skip
-        self.convolutions = nn.Sequential(*(layer for layer in layers if layer is not None))
+        layers: list[nn.Module] = []
+        for size, kernel, stride in filters:
+            # one group is layer normalization over all channels and pixels of an image
+            normalize = [nn.GroupNorm(1, size)] if layer_norm else []
+            layers += [nn.Conv2d(channels, size, kernel, stride), *normalize, nn.ReLU()]
+            channels = size
+        self.convolutions = nn.Sequential(*layers)
         with torch.no_grad():
-            flat = self.convolutions(torch.zeros(1, channels, height, image_width)).flatten(1).shape[1]
+            flat = self.convolutions(torch.zeros(1, spec.shape[0], height, image_width)).flatten(1).shape[1]
         self.project = _project(flat, width, layer_norm)
         self.width = width or flat
         if channels_last:
@@ -186,13 +196,13 @@ def make_encoder(
     spectral_norm: bool = False,
     hidden: Sequence[int] = (128, 128),
 ) -> NatureCNN | ImpalaCNN | BoardCNN | MLP:
-    """Pixels get a convolutional encoder, "nature" or "impala"; boards a small one, vectors the layers of ``hidden``.
+    """Pixels get the convolutions that ``encoder`` names, boards a small one, vectors the layers of ``hidden``.
 
     ``projected=False`` leaves the last layer of a convolutional encoder out, for heads that bring their own.
     """
-    if encoder == "impala" and not is_image(spec):
+    if encoder != "nature" and not is_image(spec):
         kind = "boards" if is_board(spec) else "vectors"
-        raise UsageError(f"agent.encoder=impala reads images, and these observations are {kind}; use nature")
+        raise UsageError(f"agent.encoder={encoder} reads images, and these observations are {kind}; use nature")
     width = hidden_units(spec) if projected else None
     if is_board(spec):
         assert isinstance(spec, ArraySpec)
@@ -215,6 +225,9 @@ def make_encoder(
             spectral_norm=spectral_norm,
             channels_last=channels_last,
         )
+    if encoder == "small":
+        width = width and width // 2
+        return NatureCNN(spec, width, filters=SMALL_FILTERS, channels_last=channels_last, layer_norm=layer_norm)
     return NatureCNN(spec, width, channels_last=channels_last, layer_norm=layer_norm)
 
 

@@ -126,11 +126,16 @@ class RecurrentActorCritic(nn.Module):
 
 
 def make_actor_critic(
-    spec: ArraySpec | dict[str, ArraySpec], actions: Actions, *, shared: bool, channels_last: bool
+    spec: ArraySpec | dict[str, ArraySpec],
+    actions: Actions,
+    *,
+    shared: bool,
+    channels_last: bool,
+    encoder_kind: str = "nature",
 ) -> ActorCritic:
     """Encoders by the observation's shape, the policy's head by the kind of actions."""
-    encoder = make_encoder(spec, channels_last=channels_last)
-    critic_encoder = encoder if shared else make_encoder(spec, channels_last=channels_last)
+    encoder = make_encoder(spec, channels_last=channels_last, encoder=encoder_kind)
+    critic_encoder = encoder if shared else make_encoder(spec, channels_last=channels_last, encoder=encoder_kind)
     network = ActorCritic(
         PolicyNetwork(encoder, _policy_head(encoder.width, actions)), ValueNetwork(critic_encoder, encoder.width)
     )
@@ -143,10 +148,16 @@ def make_actor_critic(
 
 
 def make_recurrent_actor_critic(
-    spec: ArraySpec | dict[str, ArraySpec], actions: Actions, *, cell: str, hidden_size: int, channels_last: bool
+    spec: ArraySpec | dict[str, ArraySpec],
+    actions: Actions,
+    *,
+    cell: str,
+    hidden_size: int,
+    channels_last: bool,
+    encoder_kind: str = "nature",
 ) -> RecurrentActorCritic:
     """``cell`` is lstm or gru."""
-    encoder = make_encoder(spec, channels_last=channels_last)
+    encoder = make_encoder(spec, channels_last=channels_last, encoder=encoder_kind)
     core = RecurrentCore(encoder.width, hidden_size, cell=cell)
     network = RecurrentActorCritic(encoder, core, _policy_head(hidden_size, actions))
     init_orthogonal(encoder, math.sqrt(2))
