@@ -321,6 +321,18 @@ class TestConsole:
         assert stream.getvalue().splitlines()[-1].startswith("train 6,090/10,000")
         assert "\x1b" not in stream.getvalue()
 
+    def test_what_went_before_the_first_step_is_no_measure_of_speed(self) -> None:
+        now, stream = [0.0], io.StringIO()
+        sink = ConsoleSink(10_000, start_step=5_000, stream=stream, clock=lambda: now[0])
+        now[0] = 600.0  # restoring the games of a resumed run
+        for step in range(5_000, 8_010, 10):
+            sink.advance(step)
+            now[0] += 0.1
+        assert [line.split("  ")[-2:] for line in stream.getvalue().splitlines()] == [
+            ["train 5,000/10,000 (50.0 %)"],
+            ["100 steps/s", "0:00:20 left"],
+        ]
+
     def test_bars_are_drawn_at_most_five_times_a_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now, stream = [0.0], io.StringIO()
         sink = ConsoleSink(1_000, prefill_until_step=100, stream=stream, interactive=True, clock=lambda: now[0])

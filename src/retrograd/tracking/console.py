@@ -63,8 +63,9 @@ class ConsoleSink:
         self._display: _Bars | _Lines = _Bars(stream) if bars else _Lines(stream)
         self._period_seconds = BAR_SECONDS if bars else LINE_SECONDS
         self._clock = clock
-        self._shown_seconds = clock()
-        self._due_seconds = self._shown_seconds
+        # of the first step on: what a run does before it, restoring long games say, is no measure of its speed
+        self._shown_seconds: float | None = None
+        self._due_seconds = clock()
         self._shown_step = self._last_step = start_step
         self._speed: float | None = None
         self._figures: dict[str, float] = {}
@@ -103,9 +104,10 @@ class ConsoleSink:
             self._display.close()
 
     def _show(self, step: int, now: float) -> None:
-        seconds = now - self._shown_seconds
-        if seconds > 0 and step > self._shown_step:
-            speed = (step - self._shown_step) / seconds
+        if self._shown_seconds is None:
+            self._shown_seconds, self._shown_step = now, step
+        elif now > self._shown_seconds and step > self._shown_step:
+            speed = (step - self._shown_step) / (now - self._shown_seconds)
             self._speed = speed if self._speed is None else self._speed + SMOOTHING * (speed - self._speed)
             self._shown_seconds, self._shown_step = now, step
         if step < self._prefill_until_step:
