@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from retrograd.agents.descent import Descent
 from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.schedules import Schedule
@@ -54,11 +55,12 @@ class PolicyLearner:
         epochs: int,
         max_grad_norm: float | None,
         target_kl: float | None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.loss, self.optimizer, self.lr = loss, optimizer, lr
-        self.epochs, self.max_grad_norm, self.target_kl = epochs, max_grad_norm, target_kl
+        self.epochs, self.target_kl = epochs, target_kl
         self.updates = 0
-        self._params = list(network.parameters())
+        self._descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
 
     def learn(self, minibatches: Callable[[], Iterable[Evaluated]], steps: Rollout, *, step: int) -> Update:
         """``minibatches`` begins an epoch; each is evaluated when it is asked for, with the newest weights."""
@@ -81,34 +83,33 @@ class PolicyLearner:
         for _ in range(self.epochs):
             for policy, value, batch in minibatches():
                 out = self.loss(policy, value, batch, step=begun)
-                self.optimizer.zero_grad(set_to_none=True)
-                out.loss.backward()  # type: ignore[no-untyped-call]
-                grads = [param.grad for param in self._params if param.grad is not None]
-                grad_norm = torch.nn.utils.get_total_norm(grads)
+                grad_norm = self._descent.backward(out.loss)
                 require_finite(
                     step,
                     batch=batch,
-                    weights=self._params,
+                    weights=self._descent.params,
                     value=value.detach().sum(),
                     loss=out.loss,
                     approx_kl=out.approx_kl,
-                    gradient=grad_norm,
+                    gradient=self._descent.gated(grad_norm),
                 )
                 if self.target_kl is not None and out.approx_kl > self.target_kl:
                     yield out, grad_norm
                     return
-                if self.max_grad_norm is not None:
-                    torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
-                self.optimizer.step()
+                self._descent.step(grad_norm)
                 self.updates += 1
                 yield out, grad_norm
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+        scaler = self._descent.scaler
+        scaled = {} if scaler is None else {"scaler": scaler.state_dict()}
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, **scaled}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["updates"])
+        if self._descent.scaler is not None and "scaler" in state:
+            self._descent.scaler.load_state_dict(state["scaler"])
 
 
 class RolloutLearner(Protocol):

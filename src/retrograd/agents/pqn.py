@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from retrograd.agents.descent import Descent
 from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.schedules import Schedule
@@ -44,15 +45,18 @@ class PQNAgent(Agent):
         minibatches: int,
         max_grad_norm: float | None,
         minibatch_rng: np.random.Generator,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.network, self.optimizer, self.lr = network, optimizer, lr
         self.explorer, self.eval_explorer = explorer, eval_explorer
-        self.epochs, self.minibatches, self.max_grad_norm = epochs, minibatches, max_grad_norm
+        self.epochs, self.minibatches = epochs, minibatches
         self.minibatch_rng = minibatch_rng
         self.updates = 0
         self.device = next(network.parameters()).device
-        self._params = list(network.parameters())
+        self._descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
         self.parts = {"network": network, "optimizer": optimizer, "counters": _Counters(self)}
+        if scaler is not None:
+            self.parts["scaler"] = scaler
 
     def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
         q = self._q_values(obs)  # [N, A]
@@ -94,14 +98,11 @@ class PQNAgent(Agent):
         q = self.network(part.obs)  # [B, A]
         chosen = q.gather(1, part.action.long().unsqueeze(1)).squeeze(1)
         loss = (part.returns - chosen).square().mean().mul(0.5)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        grad_norm = torch.nn.utils.get_total_norm([param.grad for param in self._params if param.grad is not None])
+        grad_norm = self._descent.backward(loss)
         max_q = q.detach().amax()
-        require_finite(step, batch=part, weights=self._params, q=max_q, loss=loss, gradient=grad_norm)
-        if self.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
-        self.optimizer.step()
+        gated = self._descent.gated(grad_norm)
+        require_finite(step, batch=part, weights=self._descent.params, q=max_q, loss=loss, gradient=gated)
+        self._descent.step(grad_norm)
         self.updates += 1
         return torch.stack([loss.detach(), q.detach().mean(), max_q, grad_norm])
 

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from retrograd.agents.captured import Captured
+from retrograd.agents.descent import Descent
 from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.types import Array, Decision, Obs, Transitions, Update
@@ -59,6 +61,8 @@ class ValueAgent(Agent):
         max_grad_norm: float | None,
         loss_reduction: str,
         noise_each_step: bool = False,
+        scaler: torch.amp.GradScaler | None = None,
+        recorded: bool = False,
     ) -> None:
         self.online = network
         self.target = copy.deepcopy(network).requires_grad_(False)
@@ -67,16 +71,19 @@ class ValueAgent(Agent):
         self.explorer = explorer
         self.eval_explorer = eval_explorer
         self.target_update_updates = target_update_updates
-        self.max_grad_norm = max_grad_norm
         self.loss_reduction = loss_reduction
         self.noise = network.noise
         self.noise_each_step = noise_each_step  # else the noise of acting is held from one update to the next
         self.updates = 0
         self.device = next(network.parameters()).device
-        self._params = list(network.parameters())
+        self.descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
+        # recorded once and replayed, where the device can: everything up to the gradients
+        self._compute = Captured(self._learn_from, self.descent.gradients) if recorded else self._learn_from
         self.parts = {"online": network, "target": self.target, "optimizer": optimizer, "counters": _Counters(self)}
         if self.noise is not None:
             self.parts["noise"] = self.noise
+        if scaler is not None:
+            self.parts["scaler"] = scaler
 
     def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
         explorer = self.explorer if explore else self.eval_explorer
@@ -91,27 +98,39 @@ class ValueAgent(Agent):
         return self.online.get_q_values(self._to_device(obs), noisy=noisy).argmax(1).cpu().numpy()
 
     def update(self, batch: Transitions, *, step: int) -> Update:
-        out = self.loss(self.online, self.target, batch)
-        weighted = out.per_sample * batch.weight
-        loss = weighted.sum() if self.loss_reduction == "sum" else weighted.mean()
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        grad_norm = torch.nn.utils.get_total_norm([param.grad for param in self._params if param.grad is not None])
-        mean_q, max_q = out.q.mean(), out.q.amax()
-        surprise = out.priority.detach().sum()
+        figures = self._compute(batch)
+        objective, priority = figures.pop("objective"), figures.pop("priority")
         require_finite(
-            step, batch=batch, weights=self._params, q=max_q, loss=loss, priority=surprise, gradient=grad_norm
+            step,
+            batch=batch,
+            weights=self.descent.params,
+            q=figures["max_q"],
+            loss=objective,
+            priority=priority.sum(),
+            gradient=self.descent.gated(figures["grad_norm"]),
         )
-        if self.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._params, self.max_grad_norm, grad_norm)
-        self.optimizer.step()
+        self.descent.step(figures["grad_norm"])
         self.updates += 1
         if self.noise is not None:
             self.noise.release()
         if self.updates % self.target_update_updates == 0:
             self.sync_target()
-        metrics = {"loss": out.per_sample.detach().mean(), "mean_q": mean_q, "max_q": max_q, "grad_norm": grad_norm}
-        return Update({**metrics, **out.metrics}, out.priority)
+        return Update({**figures}, priority)
+
+    def _learn_from(self, batch: Transitions) -> dict[str, Tensor]:
+        """Leaves the gradients with the weights; returns figures, with what was minimized and the new priorities."""
+        out = self.loss(self.online, self.target, batch)
+        weighted = out.per_sample * batch.weight
+        objective = weighted.sum() if self.loss_reduction == "sum" else weighted.mean()
+        return {
+            "grad_norm": self.descent.backward(objective),
+            "objective": objective.detach(),
+            "priority": out.priority.detach(),
+            "loss": out.per_sample.detach().mean(),
+            "mean_q": out.q.mean(),
+            "max_q": out.q.amax(),
+            **out.metrics,
+        }
 
     @torch.no_grad()
     def sync_target(self) -> None:

@@ -50,7 +50,7 @@ KINDS = {
 }
 
 # what an agent can be played without; a checkpoint of a run has all of them
-TRAINING_PARTS = ("target", "optimizer", "learner", "counters", "noise")
+TRAINING_PARTS = ("target", "optimizer", "learner", "counters", "noise", "scaler")
 
 
 class Builder:
@@ -140,6 +140,10 @@ class Builder:
         if name == "mps" and not torch.backends.mps.is_available():
             raise UsageError("hardware.device=mps needs Apple's Metal, and torch sees none here; use cpu or auto")
         return torch.device(name)
+
+    def staging(self) -> dict[str, Any]:
+        """How batches come to the device."""
+        return {"device": self.device(), "pin_memory": self.config["hardware"]["pin_memory"]}
 
     def gpu_uuid(self) -> str | None:
         """Which GPU the run learns on, by the name that every NVIDIA tool knows; None without one."""

@@ -10,6 +10,7 @@ import torch
 
 from retrograd.agents.impala import ImpalaAgent
 from retrograd.build import policy
+from retrograd.build.hardware import place
 from retrograd.build.workers import (
     check_env,
     check_normalizers,
@@ -42,7 +43,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     policy.check_policy(builder, spec)
     agent = builder.config["agent"]
     torch.manual_seed(builder.streams.integer("network"))
-    network = _network(builder, spec).to(builder.device())
+    network = _network(builder, spec)
+    place(builder, network)
     return ImpalaAgent(
         network,
         policy.make_learner(builder, network, spec),

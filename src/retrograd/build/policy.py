@@ -14,6 +14,7 @@ from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Samp
 from retrograd.agents.ppo import PPOLoss
 from retrograd.build.halves import make_player
 from retrograd.core.errors import UsageError
+from retrograd.build.hardware import make_scaler, place
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Schedule, WholeRun
 from retrograd.core.types import ContinuousActions, EnvSpec
@@ -55,7 +56,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         shared=agent["network"] == "shared",
         channels_last=config["hardware"]["channels_last"],
         encoder_kind=agent["encoder"],
-    ).to(builder.device())
+    )
+    place(builder, network)
     return PolicyAgent(
         network,
         make_learner(builder, network, spec),
@@ -73,7 +75,7 @@ def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
         envs.num_envs,
         gamma=values["gamma"],
         gae_lambda=values["gae_lambda"],
-        device=builder.device(),
+        **builder.staging(),
     )
     player = make_player(agent, envs, run)
     begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
@@ -106,6 +108,7 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
     )
+        scaler=make_scaler(builder),
 
 
 def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:

@@ -10,6 +10,7 @@ import torch
 from retrograd.agents.pqn import PQNAgent
 from retrograd.build.halves import make_player
 from retrograd.core.errors import UsageError
+from retrograd.build.hardware import make_scaler, place
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, Schedule, WholeRun
 from retrograd.core.types import DiscreteActions, EnvSpec
@@ -39,7 +40,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         network=agent["network"],
         channels_last=config["hardware"]["channels_last"],
         encoder={"layer_norm": agent["layer_norm"]},
-    ).to(builder.device())
+    )
+    place(builder, network)
     decay_steps = preset["epsilon_decay_frames"] // spec.frames_per_step
     epsilon = Linear(preset["epsilon_start"], preset["epsilon_end"], decay_steps)
     explorer = partial(EpsilonGreedy, num_actions=spec.action.n)
@@ -54,6 +56,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         max_grad_norm=agent["max_grad_norm"],
         minibatch_rng=builder.streams["minibatches"],
     )
+        scaler=make_scaler(builder),
 
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
@@ -64,7 +67,7 @@ def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
         envs.num_envs,
         gamma=values["gamma"],
         gae_lambda=values["q_lambda"],
-        device=builder.device(),
+        **builder.staging(),
     )
     player = make_player(agent, envs, run)
     begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)

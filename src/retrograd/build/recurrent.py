@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from retrograd.build.halves import make_player
+from retrograd.build.hardware import place
 from retrograd.build.policy import UPDATE_COLUMNS, check_policy, make_learner, make_sampling
 from retrograd.contrib.recurrent_ppo import RecurrentPolicyAgent, StateRollouts
 from retrograd.core.errors import UsageError
@@ -41,7 +42,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         hidden_size=agent["hidden_size"],
         channels_last=builder.config["hardware"]["channels_last"],
         encoder_kind=agent["encoder"],
-    ).to(builder.device())
+    )
+    place(builder, network)
     return RecurrentPolicyAgent(
         network,
         make_learner(builder, network, spec),
@@ -60,7 +62,7 @@ def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
         envs.num_envs,
         gamma=values["gamma"],
         gae_lambda=values["gae_lambda"],
-        device=builder.device(),
+        **builder.staging(),
     )
     rollouts, player = StateRollouts(buffer), make_player(agent, envs, run)
     begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)

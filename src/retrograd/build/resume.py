@@ -36,7 +36,19 @@ CHANGEABLE = (
     "mlflow",
     "tensorboard",
 )
-FIXED = ("hardware.backend", "hardware.workers", "hardware.channels_last", "hardware.fused_optimizer")
+FIXED = tuple(
+    f"hardware.{key}"
+    for key in (
+        "backend",
+        "workers",
+        "channels_last",
+        "fused_optimizer",
+        "compile",
+        "autocast",
+        "cuda_graph",
+        "measure_threads",
+    )
+)
 ASYNCHRONOUS = ("a3c", "impala")
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads
 from retrograd.build.disk_space import check_disk
+from retrograd.build.hardware import check_switches, compile_agent, set_allocators
 from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
+from retrograd.build.threads import with_measured_threads
 from retrograd.build.trackers import check_trackers, open_trackers
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str] = (), quiet: bool = False) -> Trainer:
     """Check what can be checked, make the parts, and only then the run folder."""
     run_folder(config)
+    config = with_measured_threads(config, env)
     builder, envs = open_environments(config, env)
     locks: list[RunLock] = []
 
@@ -51,7 +54,8 @@ def open_environments(config: Config, env: Any) -> tuple[Builder, VecEnv]:
     check_memory(config)
     check_trackers(config)
     builder = Builder(config, env=env)
-    builder.device()
+    check_switches(config, builder.device())
+    set_allocators(config)
     seed_everything(config["seed"])
     set_threads(config["hardware"]["torch_threads"])
     return builder, builder.environments()
@@ -114,6 +118,7 @@ def assemble(
 
     config = builder.config
     agent = builder.agent(envs.spec)
+    compile_agent(builder, agent, envs.spec)
     plan = make_plan(config, envs.spec)
     progress = (
         NullConsole()

@@ -14,6 +14,7 @@ from retrograd.agents.iqn import IQNLoss
 from retrograd.agents.munchausen import Munchausen
 from retrograd.agents.qr_dqn import QRDQNLoss
 from retrograd.agents.value import QLoss, ValueAgent
+from retrograd.build.hardware import make_scaler, place
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, WarmUp
@@ -39,7 +40,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     if not isinstance(spec.action, DiscreteActions):
         raise UsageError(f"agent={agent['name']} needs discrete actions; {spec.name} has continuous ones")
     torch.manual_seed(builder.streams.integer("network"))
-    network = make_network(builder, spec.obs, spec.action.n).to(builder.device())
+    network = make_network(builder, spec.obs, spec.action.n)
+    place(builder, network)
     optimizer = make_optimizer(
         preset["optimizer"],
         network,
@@ -61,6 +63,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         max_grad_norm=agent["max_grad_norm"],
         loss_reduction=preset["loss_reduction"],
         noise_each_step=agent["noise_each_step"],
+        scaler=make_scaler(builder),
+        recorded=hardware["cuda_graph"],
     )
 
 
@@ -132,7 +136,7 @@ def make_replay(builder: Builder, spec: EnvSpec) -> Replay[Transitions]:
     )
     storage = store(spec, values["capacity"], config["training"]["num_envs"])
     reader = NStep(config["agent"]["n_step"], config["agent"]["gamma"])
-    return Replay(storage, sampler, reader, builder.streams["replay"], builder.device())
+    return Replay(storage, sampler, reader, builder.streams["replay"], **builder.staging())
 
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:

@@ -7,6 +7,7 @@ the device as bytes and is scaled there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -23,6 +24,11 @@ Observation = Tensor | dict[str, Tensor]
 # channels, kernel, stride of each convolution
 NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, arXiv:1312.5602, and A3C's, with 256 units
+
+
+def lowered(dtype: torch.dtype | None, tensor: Tensor) -> AbstractContextManager[None]:
+    """Layers inside compute in ``dtype`` on the tensor's device, from weights that stay as they are."""
+    return nullcontext() if dtype is None else torch.autocast(tensor.device.type, dtype)
 
 
 class NatureCNN(nn.Module):
@@ -45,6 +51,7 @@ class NatureCNN(nn.Module):
         super().__init__()
         channels, height, image_width = spec.shape
         self.channels_last = channels_last
+        self.compute_dtype: torch.dtype | None = None  # of its layers; None: that of its weights
         layers: list[nn.Module] = []
         for size, kernel, stride in filters:
             # one group is layer normalization over all channels and pixels of an image
@@ -62,9 +69,10 @@ class NatureCNN(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
-        # flattened in channel, row, column order in both layouts
-        features: Tensor = self.project(self.convolutions(pixels).flatten(1))
-        return features
+        with lowered(self.compute_dtype, pixels):
+            # flattened in channel, row, column order in both layouts
+            features: Tensor = self.project(self.convolutions(pixels).flatten(1))
+        return features.float()
 
 
 class ImpalaCNN(nn.Module):
@@ -87,6 +95,7 @@ class ImpalaCNN(nn.Module):
         super().__init__()
         channels, height, image_width = spec.shape
         self.channels_last = channels_last
+        self.compute_dtype: torch.dtype | None = None  # of its layers; None: that of its weights
         sections: list[nn.Module] = []
         for size in (16 * scale, 32 * scale, 32 * scale):
             sections += [
@@ -108,8 +117,9 @@ class ImpalaCNN(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
-        features: Tensor = self.project(self.convolutions(pixels).flatten(1))
-        return features
+        with lowered(self.compute_dtype, pixels):
+            features: Tensor = self.project(self.convolutions(pixels).flatten(1))
+        return features.float()
 
 
 class _Residual(nn.Module):

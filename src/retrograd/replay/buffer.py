@@ -57,12 +57,13 @@ class Replay(Generic[Batch]):
         reader: Reader[Batch],
         rng: np.random.Generator,
         device: str | device = "cpu",
+        pin_memory: bool = True,
     ) -> None:
         self.storage, self.sampler, self.reader, self.rng = storage, sampler, reader, rng
         self.starts = Starts(storage.num_slots)
         reader.attach(storage)
         sampler.attach(storage.num_slots)
-        self._stage = Staging(device)
+        self._stage = Staging(device, pin_memory=pin_memory)
         self._last_index: Array = np.zeros(0, np.int64)  # of the newest batch
         self.steps_added = 0  # since it was empty, whatever has been overwritten
 

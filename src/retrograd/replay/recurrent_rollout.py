@@ -106,9 +106,12 @@ class RecurrentRolloutBuffer:
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
         device: str | device = "cpu",
+        pin_memory: bool = True,
     ) -> None:
-        self._buffer = RolloutBuffer(num_steps, num_envs, gamma=gamma, gae_lambda=gae_lambda, device=device)
-        self._stage = Staging(device)
+        self._buffer = RolloutBuffer(
+            num_steps, num_envs, gamma=gamma, gae_lambda=gae_lambda, device=device, pin_memory=pin_memory
+        )
+        self._stage = Staging(device, pin_memory=pin_memory)
         self._starting = np.ones(num_envs, bool)  # whether each row's next step is a game's first
         self._starts = np.zeros((num_steps, num_envs), bool)
         self._state: State = {}

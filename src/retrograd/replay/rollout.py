@@ -35,6 +35,7 @@ class RolloutBuffer:
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
         device: str | device = "cpu",
+        pin_memory: bool = True,
     ) -> None:
         if num_steps < 1 or num_envs < 1:
             raise UsageError(f"num_steps is {num_steps} and num_envs {num_envs}: both must be at least 1")
@@ -42,7 +43,7 @@ class RolloutBuffer:
             if not 0.0 <= number <= 1.0:
                 raise UsageError(f"{name} is {number}: must be between 0 and 1")
         self.num_steps, self.num_envs, self.gamma, self.gae_lambda = num_steps, num_envs, gamma, gae_lambda
-        self._stage = Staging(device)
+        self._stage = Staging(device, pin_memory=pin_memory)
         self._fields: dict[str, Array] = {}
         self._count = 0
         # (t, rows, observations) whose value no later step remembers: time limits and the rollout's edge
@@ -72,7 +73,7 @@ class RolloutBuffer:
         arrays |= {"terminated": np.asarray(step.terminated, bool), "cut": cut}
         for name, array in arrays.items():
             if name not in self._fields:
-                self._fields[name] = np.empty((self.num_steps, *array.shape), array.dtype)
+                self._fields[name] = self._stage.buffer((self.num_steps, *array.shape), array.dtype)
             self._fields[name][self._count] = array
         self._remember_successors(step, cut & ~arrays["terminated"])
         self._count += 1

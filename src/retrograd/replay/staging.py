@@ -30,20 +30,27 @@ UNUSED_REFERENCES = count_references([np.empty(0)])[0]
 
 
 class Staging:
-    """Hands out host buffers and turns them into tensors on the device."""
+    """Hands out host buffers and turns them into tensors on the device.
 
-    def __init__(self, target: str | device = "cpu") -> None:
+    With ``pin_memory`` the buffers of a CUDA device lie where it can fetch them by itself: the copy is only started,
+    and a buffer is not handed out again before its copy is over.
+    """
+
+    def __init__(self, target: str | device = "cpu", *, pin_memory: bool = True) -> None:
         import torch
 
         self._torch = torch
         self.device = torch.device(target)
+        self._pinned = pin_memory and self.device.type == "cuda"
         self._buffers: dict[tuple[tuple[int, ...], Any], list[Array]] = {}
+        self._copies: dict[int, Any] = {}  # by the address of a pinned buffer: an event that its copy sets
 
     def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An uninitialized array; one given before comes again only when nobody holds it or a tensor of it."""
         kept = self._buffers.setdefault((shape, dtype), [])
         for place, references in enumerate(count_references(kept)):
             if references == UNUSED_REFERENCES:
+                self._await_copy(kept[place])
                 return kept[place]
         fresh = self._allocate(shape, dtype)
         if len(kept) < KEPT_BUFFERS:
@@ -51,7 +58,7 @@ class Staging:
         return fresh
 
     def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        if self.device.type != "cuda":
+        if not self._pinned:
             return np.empty(shape, dtype)
         kind = self._torch.from_numpy(np.empty(0, dtype)).dtype
         pinned: Array = self._torch.empty(shape, dtype=kind, pin_memory=True).numpy()
@@ -60,8 +67,23 @@ class Staging:
     def tensor(self, array: Array) -> Tensor:
         """The array on the device; on a CPU the same memory."""
         tensor = self._torch.from_numpy(array)
-        # blocking: the buffer may be handed out again as soon as this returns
-        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+        if self.device.type == "cpu":
+            return tensor
+        if not self._pinned or not tensor.is_pinned():
+            return tensor.to(self.device)  # over when this returns
+        return self._start_copy(tensor)
+
+    def _start_copy(self, tensor: Tensor) -> Tensor:
+        copy = tensor.to(self.device, non_blocking=True)
+        event = self._torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._copies[tensor.data_ptr()] = event
+        return copy
+
+    def _await_copy(self, buffer: Array) -> None:
+        event = self._copies.pop(buffer.ctypes.data, None) if self._copies else None
+        if event is not None:
+            event.synchronize()
 
     def parts(self, array: Array, *where: slice) -> list[Tensor]:
         """Parts of the second axis as tensors on the device, for one copy of the whole."""

@@ -1,0 +1,54 @@
+"""Down the gradient: backward pass, norm, clipping and the optimizer's step, the same for every learner.
+
+With a ``scaler`` the loss is multiplied before the backward pass, so that small gradients survive in float16. There an
+overflow is no failure: the step is left out and the scale halved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+LEAST_SCALE = 2.0**-10  # gradients that overflow at a scale this small are broken, not large
+
+
+class Descent:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        params: Iterable[Tensor],
+        *,
+        max_grad_norm: float | None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self.optimizer, self.params, self.max_grad_norm, self.scaler = optimizer, list(params), max_grad_norm, scaler
+
+    def backward(self, loss: Tensor) -> Tensor:
+        """New gradients in place of the old; returns their norm before clipping."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self.scaler.unscale_(self.optimizer)
+        return torch.nn.utils.get_total_norm(self.gradients())
+
+    def gradients(self) -> list[Tensor]:
+        return [param.grad for param in self.params if param.grad is not None]
+
+    def gated(self, grad_norm: Tensor) -> Tensor:
+        """The norm as the failure gate should see it: 0 for an overflow that a smaller scale can mend."""
+        if self.scaler is None or self.scaler.get_scale() <= LEAST_SCALE:
+            return grad_norm
+        return grad_norm.nan_to_num(nan=0.0, posinf=0.0)
+
+    def step(self, grad_norm: Tensor) -> None:
+        if self.max_grad_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.params, self.max_grad_norm, grad_norm)
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)  # nothing, where a gradient overflowed
+            self.scaler.update()

@@ -1,0 +1,141 @@
+"""The switches of the hardware group: what this machine can do, and how a learner is fitted to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from retrograd.config import Config
+from retrograd.core.errors import UsageError
+from retrograd.core.types import ArraySpec, EnvSpec
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from retrograd.build.builder import Builder
+    from retrograd.core.protocols import Agent
+
+# glibc's mallopt: names of malloc.h, with the largest values it takes for them
+TRIM_THRESHOLD, MMAP_THRESHOLD = (-1, 2**31 - 1), (-3, 2**30)
+OLDER_MMAP_THRESHOLD = (-3, 32 * 2**20)  # before glibc 2.35 no more is possible
+
+# what CUDA graphs cannot record in an update: numbers drawn on the host, statistics that a pass changes
+RANDOM_UPDATES = {"noisy": (True,), "distributional": ("iqn",), "spectral_norm": (True,)}
+
+
+def check_switches(config: Config, device: torch.device) -> None:
+    """Refuse what this device or this agent cannot do, before anything is made."""
+    hardware, agent = config["hardware"], config["agent"]
+    for key in ("cuda_graph", "expandable_segments"):
+        if hardware[key] and device.type != "cuda":
+            raise UsageError(f"hardware.{key}=true needs CUDA, and this run learns on {device}; use false")
+    if hardware["autocast"] == "float16" and device.type != "cuda":
+        raise UsageError(
+            f"hardware.autocast=float16 needs CUDA, and this run learns on {device}; use null, or bfloat16 where the "
+            "processor has instructions for it"
+        )
+    if agent["kind"] == "a3c" and (hardware["autocast"] or hardware["compile"]):
+        key = "autocast" if hardware["autocast"] else "compile"
+        raise UsageError(f"hardware.{key} has no effect with agent.kind=a3c, whose workers learn on their own networks")
+    if hardware["cuda_graph"]:
+        _check_graph(agent, hardware)
+
+
+def _check_graph(agent: Mapping[str, Any], hardware: Mapping[str, Any]) -> None:
+    asked = "hardware.cuda_graph=true"
+    if agent["kind"] != "value":
+        raise UsageError(f"{asked} records updates from a replay: agent.kind={agent['kind']} must be value")
+    for key, values in RANDOM_UPDATES.items():
+        if agent[key] in values:
+            raise UsageError(
+                f"{asked} repeats one recorded update, and agent.{key}={agent[key]} makes each another one"
+            )
+    if hardware["autocast"] == "float16":
+        raise UsageError(f"{asked} cannot record the changing scale of hardware.autocast=float16; use bfloat16")
+
+
+def set_allocators(config: Config) -> None:
+    """Tell the allocators what is kept; nothing they do changes a number."""
+    hardware = config["hardware"]
+    if hardware["keep_big_blocks"]:
+        keep_big_blocks()
+    if hardware["expandable_segments"]:
+        # read when CUDA is used for the first time; both names, as torch has renamed it
+        for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+            os.environ.setdefault(name, "expandable_segments:True")
+
+
+def keep_big_blocks() -> None:
+    """Let glibc keep freed memory for the next batch instead of giving it back, and torch ask for huge pages.
+
+    Otherwise each update gets its large arrays from the system anew, and touches every page of them for the first time.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        mallopt = libc.mallopt
+        libc.gnu_get_libc_version  # noqa: B018 - others have a mallopt that does nothing
+    except (OSError, AttributeError, TypeError):
+        raise UsageError("hardware.keep_big_blocks=true needs glibc's malloc, which this system has not") from None
+    kept = mallopt(*TRIM_THRESHOLD) and (mallopt(*MMAP_THRESHOLD) or mallopt(*OLDER_MMAP_THRESHOLD))
+    if not kept:
+        raise UsageError("hardware.keep_big_blocks=true: this system's malloc refuses its settings")
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read at torch's first large array
+
+
+def place(builder: Builder, network: nn.Module) -> nn.Module:
+    """The network on its device, in the precision that the config asks for."""
+    from retrograd.networks.precision import set_precision
+
+    device = builder.device()
+    network.to(device)
+    set_precision(network, builder.config["hardware"]["autocast"], device)
+    return network
+
+
+def make_scaler(builder: Builder) -> torch.amp.GradScaler | None:
+    """For float16 alone: bfloat16 has the range of float32."""
+    import torch
+
+    device = builder.device()
+    wanted = builder.config["hardware"]["autocast"] == "float16" and device.type == "cuda"
+    return torch.amp.GradScaler(device.type) if wanted else None
+
+
+def compile_agent(builder: Builder, agent: Agent, spec: EnvSpec) -> None:
+    """``hardware.compile``: the agent's encoders, run once on batches as large as those it will meet."""
+    if not builder.config["hardware"]["compile"]:
+        return
+    from torch import nn
+
+    from retrograd.networks.precision import compile_encoders
+
+    networks = [part for part in agent.parts.values() if isinstance(part, nn.Module)]
+    examples = [_example(builder, spec, rows) for rows in _batches(builder.config)]
+    seconds = compile_encoders(networks, examples)
+    if seconds is not None:
+        print(f"retrograd: hardware.compile: compiled in {seconds:.0f} seconds", file=sys.stderr)
+
+
+def _batches(config: Config) -> Iterator[int]:
+    """Rows that are acted on, and rows that are learned from at once."""
+    agent, num_envs = config["agent"], config["training"]["num_envs"]
+    yield num_envs
+    if "batch_size" in agent:
+        yield agent["batch_size"]
+    elif "rollout_steps" in agent:
+        rollout = agent["rollout_steps"] * num_envs * agent.get("rollouts_per_update", 1)
+        yield -(-rollout // agent.get("minibatches", 1))
+
+
+def _example(builder: Builder, spec: EnvSpec, rows: int) -> Any:
+    import torch
+
+    def zeros(array: ArraySpec) -> torch.Tensor:
+        kind = getattr(torch, array.dtype.name)
+        return torch.zeros(rows, *array.shape, dtype=kind, device=builder.device())
+
+    return {key: zeros(one) for key, one in spec.obs.items()} if isinstance(spec.obs, dict) else zeros(spec.obs)

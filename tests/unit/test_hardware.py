@@ -1,0 +1,215 @@
+"""The switches of the hardware group: meaning on a processor, or a clear refusal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from retrograd import cli
+from retrograd.build import Builder
+from retrograd.build import hardware as switches
+from retrograd.build.hardware import check_switches, compile_agent
+from retrograd.config import ConfigManager
+from retrograd.core.errors import UsageError
+from retrograd.core.types import ArraySpec
+from retrograd.networks.encoders import NatureCNN
+from retrograd.networks.precision import compile_encoders, encoders, set_precision
+from retrograd.networks.q_network import make_q_network
+from retrograd.replay.staging import Staging
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+SCREEN = ArraySpec((4, 84, 84), np.dtype(np.uint8))
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def compose(*words: str):
+    return ConfigManager(None).compose(list(words))
+
+
+def screens(rows: int = 3) -> torch.Tensor:
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.integers(256, size=(rows, 4, 84, 84), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("words", "device", "message"),
+    [
+        (["hardware.cuda_graph=true"], CPU, r"hardware.cuda_graph=true needs CUDA"),
+        (["hardware.expandable_segments=true"], CPU, r"hardware.expandable_segments=true needs CUDA"),
+        (["hardware.autocast=float16"], CPU, r"hardware.autocast=float16 needs CUDA"),
+        (["agent=a3c", "hardware.autocast=bfloat16"], CPU, "no effect with agent.kind=a3c"),
+        (["agent=a3c", "hardware.compile=true"], CPU, "hardware.compile has no effect with agent.kind=a3c"),
+        (["agent=ppo", "hardware.cuda_graph=true"], CUDA, "agent.kind=ppo must be value"),
+        (["agent=rainbow", "hardware.cuda_graph=true"], CUDA, "agent.noisy=True makes each another one"),
+        (["agent=iqn", "hardware.cuda_graph=true"], CUDA, "agent.distributional=iqn makes each another one"),
+        (["hardware.cuda_graph=true", "hardware.autocast=float16"], CUDA, "use bfloat16"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(words, device, message):
+    with pytest.raises(UsageError, match=message):
+        check_switches(compose(*words), device)
+
+
+@pytest.mark.parametrize(
+    "words", [["hardware.autocast=bfloat16"], ["hardware.compile=true"], ["hardware.keep_big_blocks=true"]]
+)
+def test_what_a_processor_can_do_is_allowed(words):
+    check_switches(compose(*words), CPU)
+
+
+def test_the_command_line_refuses_before_a_folder_is_made(tmp_path, capsys):
+    words = ["env=cartpole", "hardware.device=cpu", "hardware.cuda_graph=true", f"output_dir={tmp_path / 'runs'}"]
+    assert cli.main(["train", *words, "replay.capacity=1000", "training.warmup_random_steps=10"]) == 2
+    assert "needs CUDA" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_encoders_in_bfloat16_give_float32_features_that_are_a_little_off():
+    torch.manual_seed(0)
+    encoder = NatureCNN(SCREEN)
+    exact = encoder(screens())
+    set_precision(encoder, "bfloat16", CPU)
+    rounded = encoder(screens())
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, rtol=0.1, atol=0.02)
+    rounded.sum().backward()
+    assert all(param.grad is not None and param.grad.dtype == torch.float32 for param in encoder.parameters())
+    set_precision(encoder, None, CPU)
+    assert torch.equal(encoder(screens()), exact)
+
+
+def test_an_agent_learns_in_bfloat16_and_its_target_is_rounded_alike():
+    words = ["env=pong", "hardware.device=cpu", "hardware.autocast=bfloat16", "training.num_envs=1"]
+    builder = Builder(compose(*words))
+    envs = builder.environments()
+    envs.close()
+    agent = builder.agent(envs.spec)
+    dtypes = [encoder.compute_dtype for encoder in encoders([agent.online, agent.target])]
+    assert dtypes == [torch.bfloat16, torch.bfloat16]
+    assert "scaler" not in agent.parts  # bfloat16 has the range of float32
+
+
+def test_float16_where_there_is_no_cuda_plays_in_float32():
+    """A run from a GPU can be judged on a processor."""
+    encoder = NatureCNN(SCREEN)
+    set_precision(encoder, "float16", CPU)
+    assert encoder.compute_dtype is None
+    set_precision(encoder, "float16", CUDA)
+    assert encoder.compute_dtype == torch.float16
+
+
+def test_compiled_encoders_compute_the_same_under_the_same_names():
+    torch.manual_seed(0)
+    network = make_q_network(SCREEN, 4, network="nature", channels_last=True)
+    names, expected = list(network.state_dict()), network(screens())
+    seconds = compile_encoders([network], [screens()], backend="eager")
+    assert seconds is not None
+    assert seconds > 0
+    assert network.encoder._compiled_call_impl is not None
+    assert list(network.state_dict()) == names
+    torch.testing.assert_close(network(screens()), expected)
+
+
+def test_where_compiling_fails_the_run_goes_on_and_says_why(caplog, capsys):
+    builder = Builder(compose("env=pong", "hardware.device=cpu", "hardware.compile=true", "training.num_envs=1"))
+    envs = builder.environments()
+    envs.close()
+    agent = builder.agent(envs.spec)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no compiler here\nand a long trace")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NatureCNN, "compile", lambda module, **_: setattr(module, "_compiled_call_impl", refuse))
+        compile_agent(builder, agent, envs.spec)
+    assert [record.getMessage() for record in caplog.records] == [
+        "hardware.compile: goes on without, because torch.compile failed: no compiler here"
+    ]
+    assert "compiled in" not in capsys.readouterr().err
+    agent.online(screens())  # as before
+
+
+def test_big_blocks_stay_with_the_process():
+    """Memory that was freed is still there: without the switch glibc gives an array of this size back at once."""
+    code = (
+        "import os, sys\n"
+        "def resident(): return int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE')\n"
+        "from retrograd.build.hardware import keep_big_blocks\n"
+        "if sys.argv[1] == 'on': keep_big_blocks()\n"
+        "before = resident(); block = bytearray(b'x') * 20_000_000; del block\n"
+        "print(resident() - before)"
+    )
+    kept = {}
+    for switch in ("on", "off"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, switch], capture_output=True, text=True, timeout=60, check=True
+        )
+        kept[switch] = int(done.stdout)
+    assert kept["on"] > 15e6
+    assert kept["off"] < 5e6
+
+
+def test_without_glibc_big_blocks_are_refused(monkeypatch):
+    monkeypatch.setattr(switches.ctypes, "CDLL", lambda _: object())
+    with pytest.raises(UsageError, match="needs glibc"):
+        switches.keep_big_blocks()
+
+
+def test_settings_of_the_cuda_allocator_leave_the_users_own_alone(monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "mine")
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    switches.set_allocators(compose("hardware.expandable_segments=true"))
+    assert switches.os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "mine"
+    assert switches.os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+
+
+class Copy:
+    """In place of a CUDA event."""
+
+    waited = False
+
+    def synchronize(self) -> None:
+        self.waited = True
+
+
+def test_a_buffer_comes_again_only_when_its_copy_is_over():
+    stage, kind = Staging("cpu"), np.dtype(np.float32)
+    address = stage.buffer((3,), kind).ctypes.data
+    copy = Copy()
+    stage._copies[address] = copy
+    other = stage.buffer((4,), kind)
+    assert not copy.waited
+    again = stage.buffer((3,), kind)
+    assert again.ctypes.data == address
+    assert copy.waited
+    assert other.ctypes.data != address
+
+
+def test_pinned_memory_is_a_switch_of_cuda_alone():
+    assert Staging("cuda")._pinned
+    assert not Staging("cuda", pin_memory=False)._pinned
+    assert not Staging("cpu")._pinned
+
+
+@needs_cuda
+def test_pinned_batches_arrive_whole():
+    stage = Staging("cuda")
+    for number in range(50):
+        array = stage.buffer((1000,), np.dtype(np.float32))
+        array[:] = number
+        tensor = stage.tensor(array)
+        del array
+        assert float(tensor.sum()) == 1000.0 * number
+
+
+@needs_cuda
+def test_encoders_compute_in_float16_on_cuda():
+    encoder = NatureCNN(SCREEN).cuda()
+    set_precision(encoder, "float16", CUDA)
+    assert encoder(screens().cuda()).dtype == torch.float32
