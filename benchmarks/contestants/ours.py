@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from stopwatch import Stopwatch, arguments
 
 from retrograd.build import build_trainer
 from retrograd.config import ConfigManager
+from retrograd.tracking.csv import read_csv
 
 OFF_POLICY = ["replay.capacity=100000", "training.warmup_random_steps=1000", "agent.update_frequency=4"]
 PPO = ["agent.minibatches=4", "agent.epochs=4", "agent.rollout_steps=128", "training.num_envs=8"]
@@ -21,23 +25,34 @@ SETTINGS: dict[str, list[str]] = {
     "ppo": ["agent=ppo", *PPO],
     "recurrent_ppo": ["agent=recurrent_ppo", "agent.hidden_size=256", "agent.frame_stack=4", *PPO],
     "a2c": ["agent=a2c"],
-    "null": ["agent=random", "training.num_envs=8"],
+    "null": ["training.null_learner=true", "training.num_envs=8", *OFF_POLICY],
+    "null_ppo": ["agent=ppo", "training.null_learner=true", *PPO],
 }
 
 
-def make(algorithm: str, folder: str) -> Any:
+def make(algorithm: str, folder: str, overrides: Sequence[str] = ()) -> Any:
     quiet = ["training.light_eval_every_frames=null", "training.full_eval_every_frames=null"]
-    config = ConfigManager(None).compose(["env=pong", *SETTINGS[algorithm], *quiet, f"output_dir={folder}"])
+    config = ConfigManager(None).compose(["env=pong", *SETTINGS[algorithm], *quiet, *overrides, f"output_dir={folder}"])
     return build_trainer(config, quiet=True)
 
 
 def play(algorithm: str, watch: Stopwatch) -> None:
     """The whole framework as a user runs it: logs, progress, gates and all."""
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make(algorithm, folder)
+        trainer = make(algorithm, folder, watch.overrides)
         while watch.tell(trainer.run.step):
             trainer.advance()
         trainer.close()
+        watch.notes |= shares(trainer.folder, watch)
+
+
+def shares(folder: Path, watch: Stopwatch) -> dict[str, float]:
+    """Of the time under the clock, by the phases of the update log."""
+    rows = [row for row in read_csv(folder / "update_log.csv") if row["step"] > watch.warmup]
+    names = ("emulate", "act", "sample", "update")
+    seconds = {name: sum(row.get(f"{name}_seconds") or 0.0 for row in rows[1:]) for name in names}
+    whole = rows[-1]["wall_seconds"] - rows[0]["wall_seconds"] if rows else 0.0
+    return {f"{name}_share": part / whole for name, part in seconds.items()} if whole else {}
 
 
 def limit(algorithm: str, watch: Stopwatch) -> None:
@@ -75,7 +90,8 @@ def emulate(watch: Stopwatch) -> None:
     import numpy as np
     from ale_py.vector_env import AtariVectorEnv
 
-    envs = AtariVectorEnv("pong", num_envs=8, use_fire_reset=True, reward_clipping=True, num_threads=2)
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    envs = AtariVectorEnv("pong", num_envs=8, use_fire_reset=True, reward_clipping=True, num_threads=threads)
     envs.reset(seed=0)
     rng, step = np.random.default_rng(0), 0
     while watch.tell(step):
@@ -85,7 +101,9 @@ def emulate(watch: Stopwatch) -> None:
 
 
 if __name__ == "__main__":
-    name, stopwatch = arguments([*SETTINGS, *(f"limit_{word}" for word in ("dqn", "rainbow", "ppo")), "emulator"])
+    name, stopwatch = arguments(
+        [*SETTINGS, *(f"limit_{word}" for word in ("dqn", "rainbow", "ppo")), "emulator"], overridable=True
+    )
     if name == "emulator":
         emulate(stopwatch)
     elif name.startswith("limit_"):

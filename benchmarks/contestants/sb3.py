@@ -6,6 +6,7 @@ from typing import Any
 
 import ale_py
 import gymnasium
+import torch
 from sb3_contrib import QRDQN, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -53,12 +54,23 @@ def make(algorithm: str) -> Any:
             return RecurrentPPO("CnnLstmPolicy", environments(8), policy_kwargs=one_memory, **ppo)
         case "a2c":
             return A2C("CnnPolicy", environments(16), ent_coef=0.01, vf_coef=0.25)
+        case "null_ppo":
+            return _without_learner(PPO("CnnPolicy", environments(8), **ppo))
         case _:
-            # no learner: the loop alone, whose updates never begin
+            # no learner: the loop alone, whose updates never begin; until then it plays at random
             return DQN("CnnPolicy", environments(8), buffer_size=1000, learning_starts=10**9, batch_size=32)
 
 
+def _without_learner(model: Any) -> Any:
+    """The loop alone: rollouts are filled at random and thrown away."""
+    rows, actions = model.n_envs, int(model.action_space.n)
+    nothing = torch.zeros(rows, 1), torch.zeros(rows)
+    model.policy.forward = lambda obs: (torch.randint(actions, (rows,)), *nothing)
+    model.train = lambda: None
+    return model
+
+
 if __name__ == "__main__":
-    name, stopwatch = arguments(["dqn", "qr_dqn", "ppo", "recurrent_ppo", "a2c", "null"])
+    name, stopwatch = arguments(["dqn", "qr_dqn", "ppo", "recurrent_ppo", "a2c", "null", "null_ppo"])
     make(name).learn(10**9, callback=Clock(stopwatch))
     stopwatch.report()

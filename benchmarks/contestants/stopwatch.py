@@ -20,6 +20,7 @@ class Stopwatch:
     begun: tuple[int, float] | None = None
     ended: tuple[int, float] | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)  # of our own config
 
     def tell(self, step: int) -> bool:
         """False once enough has been measured."""
@@ -41,10 +42,12 @@ class Stopwatch:
         print(json.dumps(figures))
 
 
-def arguments(algorithms: list[str]) -> tuple[str, Stopwatch]:
+def arguments(algorithms: list[str], *, overridable: bool = False) -> tuple[str, Stopwatch]:
     parser = argparse.ArgumentParser()
     parser.add_argument("algorithm", choices=algorithms)
     parser.add_argument("--warmup", type=int, required=True, help="steps before the clock starts")
     parser.add_argument("--steps", type=int, required=True, help="steps that are measured")
+    if overridable:
+        parser.add_argument("--set", nargs="*", dest="overrides", default=[], metavar="key=value", help="of the config")
     options = parser.parse_args()
-    return options.algorithm, Stopwatch(options.warmup, options.steps)
+    return options.algorithm, Stopwatch(options.warmup, options.steps, overrides=getattr(options, "overrides", []))

@@ -260,6 +260,11 @@ def _check_together(values: Mapping[str, Any]) -> None:
                 f"replay.capacity={capacity} is too small for training.num_envs={values['training']['num_envs']}"
             )
         problems += _without_meaning(agent, preset)
+    if values["training"]["null_learner"] and agent["kind"] not in schema.NULL_LEARNER_KINDS:
+        problems.append(
+            f"training.null_learner=true has no use with agent.kind={agent['kind']}: "
+            f"it is for {', '.join(schema.NULL_LEARNER_KINDS)}"
+        )
     if "epsilon_end" in preset and preset["epsilon_end"] > preset["epsilon_start"]:
         problems.append(
             f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}"
@@ -303,6 +308,9 @@ def _without_meaning(agent: Mapping[str, Any], preset: Mapping[str, Any]) -> lis
 def _track(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """A or B when the four groups are exactly the track's, else custom and what differs."""
     agent = values.get("agent")
+    training = values.get("training")
+    if isinstance(training, Mapping) and training.get("null_learner") is True:
+        return "custom", ("Nothing is learned: training.null_learner=true plays at random in the agent's place.",)
     if isinstance(agent, Mapping) and agent.get("kind") in schema.KIND_GROUPS:
         return "custom", ()  # the tracks are for value-based agents: nothing was mixed
     nearest, fewest = "A", None

@@ -228,6 +228,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "max_episode_steps": _int(1, optional=True),
         "num_envs": _int(1, 1024),
         "double_buffered": _BOOL,
+        "null_learner": _BOOL,
         "normalize_observations": _BOOL,
         "normalize_rewards": _BOOL,
         "warmup_random_steps": _int(0),
@@ -249,13 +250,13 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "pin_memory": _BOOL,
         "channels_last": _BOOL,
         "fused_optimizer": _BOOL,
-        "torch_threads": _int(1, optional=True),
         "autocast": _choice("bfloat16", "float16", optional=True),
         "compile": _BOOL,
         "cuda_graph": _BOOL,
         "expandable_segments": _BOOL,
         "keep_big_blocks": _BOOL,
         "measure_threads": _BOOL,
+        "torch_threads": _int(1, optional=True),
         "env_threads": _int(1, optional=True),
         "backend": _choice("auto", "native", "gymnasium"),
         "workers": _BOOL,
@@ -307,6 +308,8 @@ KIND_GROUPS: dict[str, dict[str, dict[str, Rule]]] = {
     **dict.fromkeys(("ppo", "a2c", "a3c", "impala", "recurrent_ppo"), _ON_POLICY),
     "pqn": _PQN,
 }
+
+NULL_LEARNER_KINDS = ("value", "ppo", "a2c", "pqn")  # whose loops can run without their learner
 
 _POLICIES = ("ppo", "a2c", "a3c", "impala", "recurrent_ppo")
 # keys of groups that all kinds share, and that some leave alone: (kinds, why)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.protocols import Agent
-from retrograd.core.types import ContinuousActions, Decision, DiscreteActions, Obs, Update
+from retrograd.core.types import Array, ContinuousActions, Decision, DiscreteActions, Obs, Transitions, Update
 
 
 def _rows(obs: Obs) -> int:
@@ -45,3 +45,37 @@ class ConstantAgent(Agent):
 
     def update(self, batch: Any, *, step: int) -> Update:
         return Update({})
+
+
+class NullLearner(Agent):
+    """Plays at random and learns nothing, in the loop of an agent that would: what is left is the framework's own cost.
+
+    It has no network. Replays get back the weights of a batch as its priorities, rollouts zeros where they ask for
+    values and log-probabilities, so that all the work around a learner is done.
+    """
+
+    def __init__(self, actions: DiscreteActions | ContinuousActions, rng: np.random.Generator) -> None:
+        self._random = RandomAgent(actions, rng)
+        self.updates = 0
+        self.parts = {"counters": self}
+
+    def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
+        action = self._random.act(obs, step=step, explore=explore).action
+        if not explore:
+            return Decision(action)
+        zeros = self.values(obs)
+        return Decision(action, extras={"value": zeros, "log_prob": zeros})
+
+    def values(self, obs: Obs) -> Array:
+        """A critic without an opinion [N]."""
+        return np.zeros(_rows(obs), np.float32)
+
+    def update(self, batch: Any, *, step: int) -> Update:
+        self.updates += 1
+        return Update({}, batch.weight if isinstance(batch, Transitions) else None)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self.updates = int(state["updates"])

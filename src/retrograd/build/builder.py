@@ -153,7 +153,9 @@ class Builder:
         return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else None
 
     def agent(self, spec: EnvSpec) -> Agent:
-        agent: Agent = self._kind.make_agent(self, spec)
+        null = self.config["training"]["null_learner"]
+        make = import_module("retrograd.build.idle").make_null_learner if null else self._kind.make_agent
+        agent: Agent = make(self, spec)
         if self.normalizers:
             agent.parts["normalizers"] = self.normalizers
         return agent

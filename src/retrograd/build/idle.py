@@ -1,4 +1,4 @@
-"""Agents that do not learn: random and constant."""
+"""Agents that do not learn: random, constant, and the one in a learner's place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrograd.agents.baselines import ConstantAgent, RandomAgent
+from retrograd.agents.baselines import ConstantAgent, NullLearner, RandomAgent
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import ContinuousActions, EnvSpec
@@ -26,6 +26,11 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
     if builder.config["agent"]["kind"] == "random":
         return RandomAgent(spec.action, builder.streams["exploration"])
     return ConstantAgent(_constant_action(builder.config["agent"]["action"], spec))
+
+
+def make_null_learner(builder: Builder, spec: EnvSpec) -> Agent:
+    """In the place of the agent that was asked for: its loop, replay or rollouts stay as they are."""
+    return NullLearner(spec.action, builder.streams["exploration"])
 
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:

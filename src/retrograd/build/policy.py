@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from retrograd.agents.a2c import A2CLoss
+from retrograd.agents.baselines import NullLearner
 from retrograd.agents.impala import SummedLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss
 from retrograd.build.halves import make_player
-from retrograd.core.errors import UsageError
 from retrograd.build.hardware import make_scaler, place
+from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Schedule, WholeRun
 from retrograd.core.types import ContinuousActions, EnvSpec
@@ -68,7 +69,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
 
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
-    assert isinstance(agent, PolicyAgent)
+    assert isinstance(agent, PolicyAgent | NullLearner)
     values = builder.config["agent"]
     rollouts = RolloutBuffer(
         values["rollout_steps"],
@@ -107,8 +108,8 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         epochs=agent.get("epochs", 1),
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
-    )
         scaler=make_scaler(builder),
+    )
 
 
 def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:

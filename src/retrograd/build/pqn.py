@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from retrograd.agents.baselines import NullLearner
 from retrograd.agents.pqn import PQNAgent
 from retrograd.build.halves import make_player
-from retrograd.core.errors import UsageError
 from retrograd.build.hardware import make_scaler, place
+from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, Schedule, WholeRun
 from retrograd.core.types import DiscreteActions, EnvSpec
@@ -55,12 +56,12 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         minibatches=agent["minibatches"],
         max_grad_norm=agent["max_grad_norm"],
         minibatch_rng=builder.streams["minibatches"],
-    )
         scaler=make_scaler(builder),
+    )
 
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
-    assert isinstance(agent, PQNAgent)
+    assert isinstance(agent, PQNAgent | NullLearner)
     values = builder.config["agent"]
     rollouts = RolloutBuffer(
         values["rollout_steps"],
