@@ -1,0 +1,132 @@
+"""The benchmark scripts' own logic, with made-up runs: ratios within a round, what fell, tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def peers(tmp_path, monkeypatch):
+    module = load("peers")
+    monkeypatch.setattr(module, "RECORD", tmp_path / "recorded.json")
+    return module
+
+
+def quick(peers: ModuleType, monkeypatch: pytest.MonkeyPatch, speeds: dict[str, float]) -> int:
+    def play(who: str, algorithm: str, contest: object, python: str | None) -> dict[str, float] | None:
+        speed = speeds.get(f"{who} {algorithm}", speeds.get(who))
+        return None if speed is None else {"steps_per_second": speed, "peak_gb": 1.0}
+
+    monkeypatch.setattr(peers, "play", play)
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--quick"])
+    code: int = peers.main()
+    return code
+
+
+USUAL = {"ours": 90.0, "limit": 100.0, "emulator": 100.0}
+
+
+def test_the_quick_form_compares_with_the_record(peers, monkeypatch, capsys):
+    assert quick(peers, monkeypatch, USUAL) == 2  # nothing was recorded
+    assert "nothing has been recorded" in capsys.readouterr().err
+    kept = {name: {"limit": 0.9, "emulator": 0.9} for name in ("dqn", "rainbow", "ppo", "null")}
+    peers.RECORD.write_text(json.dumps(kept))
+    assert quick(peers, monkeypatch, USUAL) == 0
+    assert "nothing fell" in capsys.readouterr().out
+    assert quick(peers, monkeypatch, USUAL | {"ours ppo": 70.0}) == 1
+    assert "ppo: ours ÷ limit was 0.90, is 0.70" in capsys.readouterr().out
+
+
+def test_a_fall_is_looked_at_again_before_it_is_told(peers, monkeypatch, capsys):
+    peers.RECORD.write_text(json.dumps({"dqn": {"limit": 0.9}}))
+    speeds = iter([50.0, 90.0, 90.0])
+    seen = []
+
+    def play(who, algorithm, contest, python):
+        seen.append((who, algorithm))
+        speed = next(speeds) if (who, algorithm) == ("ours", "dqn") else USUAL.get(who)
+        return None if speed is None else {"steps_per_second": speed, "peak_gb": 1.0}
+
+    monkeypatch.setattr(peers, "play", play)
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--quick"])
+    assert peers.main() == 0
+    assert seen.count(("ours", "dqn")) == 3
+    assert seen.count(("ours", "ppo")) == 1
+
+
+def test_overhead_takes_ratios_within_a_round(peers):
+    overhead = load("overhead")
+    rounds = {
+        "emulator alone": [100.0, 1000.0],
+        "ours, replay": [90.0, 500.0],
+        "Stable-Baselines3, replay": [30.0, None],
+        "ours, rollouts": [90.0, 900.0],
+        "Stable-Baselines3, rollouts": [45.0, 450.0],
+    }
+    seen = {
+        row: [None if speed is None else {"steps_per_second": speed, "peak_gb": 1.0} for speed in speeds]
+        for row, speeds in rounds.items()
+    }
+    assert overhead.ratios(seen, "ours, replay", "emulator alone") == [0.5, 0.9]
+    assert overhead.ratios(seen, "ours, replay", "Stable-Baselines3, replay") == [3.0]
+    assert "0.70 (0.50 to 0.90)" in overhead.table(seen)
+    verdicts = overhead.verdicts(seen)
+    assert "ours, replay ÷ the emulator: 0.70, floor 0.85: NOT reached" in verdicts
+    assert "ours, rollouts ÷ Stable-Baselines3, rollouts: 2.00, floor 2: reached" in verdicts
+
+
+def test_scaling_refers_to_one_size_within_a_round(monkeypatch):
+    scaling = load("scaling")
+    cases = scaling.batches()
+    speeds = {(case.size, number): 1000 / case.size * (1 + number) for case in cases for number in range(2)}
+    count: dict[int, int] = {}
+
+    def measure(case):
+        count[case.size] = count.get(case.size, -1) + 1
+        return speeds[case.size, count[case.size]]
+
+    monkeypatch.setattr(scaling, "measure", measure)
+    lines = scaling.rows(scaling.run(cases, 2))
+    by_size = {line["size"]: line["ratio"] for line in lines}
+    assert by_size[32] == 1.0
+    assert by_size[64] == pytest.approx(0.5)
+    assert "| dqn | 64 |" in scaling.table("batch", lines)
+
+
+def test_scaling_asks_for_configs_that_exist():
+    from retrograd.config import ConfigManager
+
+    scaling = load("scaling")
+    sys.path.insert(0, str(FOLDER / "contestants"))
+    try:
+        ours = load("contestants/ours")
+    finally:
+        sys.path.pop(0)
+    for cases in scaling.tables(0).values():
+        for case in cases:
+            overrides = case.command[case.command.index("--set") + 1 :]
+            ConfigManager(None).compose(["env=pong", *ours.SETTINGS[case.label], *overrides])
+
+
+def test_a_full_replay_is_measured():
+    scaling = load("scaling")
+    for kind, verb in (("uniform", "add"), ("prioritized", "sample")):
+        assert scaling.measure_replay(kind, verb, 400, seconds=0.02)["steps_per_second"] > 0
