@@ -13,7 +13,7 @@ import pytest
 import retrograd
 from retrograd import build, cli
 from retrograd.config import SHIPPED, Config, ConfigManager
-from retrograd.core.errors import CheckpointError, UsageError
+from retrograd.core.errors import CheckpointError, InUseError
 from retrograd.experiments.fingerprint import differences, fingerprint
 from retrograd.tracking.csv import read_csv
 from retrograd.training.lock import RunLock
@@ -277,7 +277,7 @@ class TestTheCommand:
 class TestTheLock:
     def test_a_second_process_is_refused_with_the_holder(self, tmp_path: Path) -> None:
         trainer = build.build_trainer(compose(tmp_path, "run", "random"), quiet=True)
-        with pytest.raises(UsageError, match=r"run is in use by process \d+ on "):
+        with pytest.raises(InUseError, match=r"run is in use by process \d+ on "):
             build.resume_trainer(trainer.folder, quiet=True)
         trainer.close()
         assert (trainer.folder / ".lock").read_text() == ""
@@ -292,7 +292,7 @@ class TestTheLock:
             ready.wait()
             try:
                 won.append(RunLock(tmp_path))
-            except UsageError:
+            except InUseError:
                 return
 
         threads = [threading.Thread(target=start) for _ in range(8)]

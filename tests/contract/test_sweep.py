@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from retrograd import ExperimentRunner, cli
-from retrograd.core.errors import UsageError
+from retrograd.core.errors import InUseError, UsageError
 from retrograd.experiments import runner as runners
 from retrograd.experiments.budget import Inspection
 from retrograd.experiments.definition import Definition
@@ -39,10 +39,13 @@ from pathlib import Path
 words = dict(word.split("=", 1) for word in sys.argv[2:] if "=" in word)
 if sys.argv[1] == "resume":
     folder = Path(sys.argv[2])
-    checkpoint = folder / "checkpoints" / "latest"
+    checkpoint = folder / "checkpoints" / "step_000000500" / "state.json"
     if checkpoint.read_text() == "broken":
         print("retrograd: the checkpoint is broken", file=sys.stderr)
         sys.exit(2)
+    if checkpoint.read_text() == "locked":
+        print("retrograd: the run folder is in use by process 7", file=sys.stderr)
+        sys.exit(75)
     words |= json.loads(checkpoint.read_text())
 else:
     folder = Path(words["output_dir"].strip("'")) / words["run_name"]
@@ -64,8 +67,8 @@ for part in range(1, 11):
     (folder / "train_log.csv").write_text("\\n".join(rows) + "\\n")
     time.sleep(float(words.get("seconds", 0)) / 10)
     if stopped:
-        (folder / "checkpoints").mkdir(exist_ok=True)
-        (folder / "checkpoints" / "latest").write_text(json.dumps({**words, "seconds": 0}))
+        (folder / "checkpoints" / "step_000000500").mkdir(parents=True, exist_ok=True)
+        (folder / "checkpoints" / "step_000000500" / "state.json").write_text(json.dumps({**words, "seconds": 0}))
         sys.exit(143)
 summary = {"step": 1000, "env_frames": 1000, "wall_seconds": 2.0, "final": {"mean_return": level * 10}}
 (folder / "summary.json").write_text(json.dumps(summary))
@@ -200,30 +203,67 @@ def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(tmp_path, sc
     assert starts(tmp_path / "s") == Counter({"000_true": 2, "001_false": 1})
 
 
+class StopOnceRunning:
+    """Progress that sends SIGTERM to the sweep when so many runs have started."""
+
+    def __init__(self, folder, runs):
+        self.folder, self.runs, self.sent = folder, runs, False
+
+    def say(self, text):
+        pass
+
+    def show(self, states, total, running):
+        if len(starts(self.folder)) == self.runs and not self.sent:
+            self.sent = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def close(self, seconds):
+        pass
+
+
 def test_a_polite_stop_lets_runs_save_and_the_sweep_go_on(tmp_path, script):
-    folder = tmp_path / "s"
-
-    class StopOnceRunning:
-        def say(self, text):
-            pass
-
-        def show(self, states, total, running):
-            if len(starts(folder)) == 2 and not self.sent:
-                self.sent = True
-                os.kill(os.getpid(), signal.SIGTERM)
-
-        def close(self, seconds):
-            pass
-
-        sent = False
-
-    runner = make_runner(folder, script, progress=StopOnceRunning())
-    outcome = runner.run_hyperparameter_sweep(["x=1,2,3", "seconds=1"])
+    folder, words = tmp_path / "s", ["x=1,2,3", "seconds=1"]
+    outcome = make_runner(folder, script, progress=StopOnceRunning(folder, 2)).run_hyperparameter_sweep(words)
     assert (outcome.stopped, outcome.counts) == (signal.SIGTERM, {"stopped": 2, "planned": 1})
-    (folder / "runs/001_2/checkpoints/latest").write_text("broken")
-    assert make_runner(folder, script).run_hyperparameter_sweep(["x=1,2,3", "seconds=1"]).counts == {"finished": 3}
-    assert starts(folder) == Counter({"000_1": 1, "001_2": 2, "002_3": 1})
-    assert [name for word, name, *_ in diary(folder) if word == "resume"] == ["000_1"]
+    assert make_runner(folder, script).run_hyperparameter_sweep(words).counts == {"finished": 3}
+    assert starts(folder) == Counter({"000_1": 1, "001_2": 1, "002_3": 1})
+    assert [name for word, name, *_ in diary(folder) if word == "resume"] == ["000_1", "001_2"]
+
+
+@pytest.mark.faults
+def test_a_run_that_saved_something_is_never_begun_anew(tmp_path, script):
+    """REQ RUN-11: neither a damaged checkpoint nor another process's lock costs what the run has reached."""
+    folder, words = tmp_path / "s", ["x=1,2", "seconds=1"]
+    make_runner(folder, script, progress=StopOnceRunning(folder, 2)).run_hyperparameter_sweep(words)
+    first, second = (folder / "runs" / name / "checkpoints/step_000000500/state.json" for name in ("000_1", "001_2"))
+    saved = first.read_text()
+    first.write_text("locked")
+    second.write_text("broken")
+    outcome = make_runner(folder, script).run_hyperparameter_sweep(words)
+    assert [(row["state"], row["exit_code"], row["reason"]) for row in outcome.rows] == [
+        ("failed", 75, "the run folder is in use by process 7"),
+        ("failed", 2, "the checkpoint is broken"),
+    ]
+    assert (first.read_text(), second.read_text()) == ("locked", "broken")
+    first.write_text(saved)  # free again: it goes on
+    assert make_runner(folder, script).run_hyperparameter_sweep(words).counts == {"finished": 1, "failed": 1}
+    assert starts(folder) == Counter({"000_1": 1, "001_2": 1})
+
+
+@pytest.mark.faults
+def test_a_run_that_another_process_has_begun_is_left_alone(tmp_path, script):
+    """Even where it has no checkpoint yet, so that the sweep would begin it anew."""
+    from retrograd.training.lock import RunLock
+
+    run = tmp_path / "runs" / "000_1"
+    run.mkdir(parents=True)
+    lock = RunLock(run)
+    outcome = make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1,2"])
+    assert [(row["state"], row["exit_code"]) for row in outcome.rows] == [("failed", 75), ("finished", 0)]
+    assert f"is in use by process {os.getpid()}" in outcome.rows[0]["reason"]
+    assert [path.name for path in run.iterdir()] == [".lock"]
+    lock.release()
+    assert make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1,2"]).counts == {"finished": 2}
 
 
 def test_runs_keep_to_cores_and_memory(tmp_path, script):
@@ -243,7 +283,7 @@ def test_a_folder_belongs_to_one_sweep_at_a_time_and_to_one_definition(tmp_path,
     make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1"])
     with pytest.raises(UsageError, match="holds another sweep"):
         make_runner(tmp_path, script).run_hyperparameter_sweep(["x=2"])
-    with folder_lock(tmp_path), pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
+    with folder_lock(tmp_path), pytest.raises(InUseError, match=f"in use by process {os.getpid()}"):
         make_runner(tmp_path, script).run_hyperparameter_sweep(["x=1"])
 
 

@@ -95,13 +95,13 @@ class _Resume:
     """One attempt; what it finds out on the way goes into the notes."""
 
     def __init__(self, folder: Path, overrides: dict[str, Any]) -> None:
-        from retrograd.training.checkpoint import FOLDER_NAME, load_newest
+        from retrograd.training.checkpoint import load_newest
+        from retrograd.training.manifest import has_checkpoint
 
         self.folder, self.overrides = folder, overrides
         self.notes: list[str] = []
         self.checkpoint: Checkpoint | None = None
-        checkpoints = folder / "checkpoints"
-        if checkpoints.is_dir() and any(FOLDER_NAME.fullmatch(one.name) for one in checkpoints.iterdir()):
+        if has_checkpoint(folder):
             without = overrides.get("checkpoint.replay") is False
             self.checkpoint = load_newest(folder, with_replay=not without)
         self.saved = from_saved(self.checkpoint.config if self.checkpoint else _read_config(folder))

@@ -25,6 +25,12 @@ class CheckpointError(RetrogradError):
     exit_code = 2
 
 
+class InUseError(RetrogradError):
+    """Another process is at work in the folder; nothing was changed."""
+
+    exit_code = 75  # by convention a failure that passes: the same command may succeed later
+
+
 class FailureGate(RetrogradError):
     """A value that must be finite was not; the run stops before it does harm. ``batch`` is what it came with."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrograd.core.errors import UsageError
+from retrograd.core.errors import InUseError, UsageError
 from retrograd.experiments.budget import Inspection, Inspector, Need, make_budget
 from retrograd.experiments.definition import FILE, Definition, RunSpec
 from retrograd.experiments.inspection import show_config
@@ -25,6 +25,8 @@ from retrograd.experiments.processes import Child, end_leftover, folder_lock, st
 from retrograd.experiments.progress import NullProgress, RunProgress, SweepConsole, SweepProgress
 from retrograd.experiments.results import make_row, read_curve, read_progress, read_scores, save_table
 from retrograd.experiments.search import Grid, Source, Study, default_setting
+from retrograd.training.lock import RunLock
+from retrograd.training.manifest import has_checkpoint
 
 RETROGRAD = (sys.executable, "-m", "retrograd")
 POLL_SECONDS = 0.5
@@ -55,7 +57,6 @@ class _Job:
     child: Child
     need: Need
     inspection: Inspection
-    resumed: bool
     pruned: bool = False
 
 
@@ -185,8 +186,8 @@ class ExperimentRunner:
         return save_table(self.rows(ledger), self.folder)
 
     def resumable(self, spec: RunSpec) -> bool:
-        """Whether a run left a checkpoint to go on from."""
-        return (self.run_folder(spec) / "checkpoints" / "latest").exists()
+        """Whether a run left a checkpoint. A damaged one counts: what was saved is not removed to begin anew."""
+        return has_checkpoint(self.run_folder(spec))
 
     def start(self, spec: RunSpec, inspection: Inspection, *, resume: bool) -> Child:
         """Go on with a run from its checkpoint, or start it from nothing."""
@@ -198,7 +199,7 @@ class ExperimentRunner:
             words = ["resume", str(folder), *shares]
         else:
             if folder.exists():
-                shutil.rmtree(folder)  # a run killed before its first checkpoint
+                _clear(folder)
             words = ["train", *spec.overrides, *shares, f"output_dir={quote(str(folder.parent))}"]
             words.append(f"run_name={folder.name}")
         log = self.folder / "logs" / f"{spec.name}.log"
@@ -254,9 +255,13 @@ class _Schedule:
         runner = self._runner
         before = self._ledger[spec.name].starts
         self._ledger.change(spec.name, State.RUNNING)
-        child = runner.start(spec, inspection, resume=resume)
+        try:
+            child = runner.start(spec, inspection, resume=resume)
+        except InUseError as error:
+            self._note(spec, State.FAILED, error.exit_code, str(error))
+            return
         self._ledger.note_process(spec.name, child.identity)
-        self._jobs.append(_Job(spec, child, runner.budget.need(inspection), inspection, resume))
+        self._jobs.append(_Job(spec, child, runner.budget.need(inspection), inspection))
         word = "goes on" if resume else "starts again" if before else "starts"
         runner.progress.say(f"{spec.name} {word}")
 
@@ -300,10 +305,6 @@ class _Schedule:
     def _settle(self, job: _Job, code: int) -> None:
         spec = job.spec
         finished = (self._runner.run_folder(spec) / "summary.json").exists()
-        if job.resumed and code == UsageError.exit_code and not self._received:
-            self._runner.progress.say(f"{spec.name} cannot go on: {last_words(job.child.log)}")
-            self._start(spec, job.inspection, resume=False)
-            return
         if code == 0 and finished:
             state, reason = State.FINISHED, None
         elif job.pruned:
@@ -312,6 +313,9 @@ class _Schedule:
             state, reason = State.STOPPED, None
         else:
             state, reason = State.FAILED, last_words(job.child.log) or "it ended without a result"
+        self._note(spec, state, code, reason)
+
+    def _note(self, spec: RunSpec, state: State, code: int, reason: str | None) -> None:
         self._ledger.change(spec.name, state, exit_code=code, reason=reason)
         score = self._score(spec)
         self._source.settle(spec, state, score)
@@ -329,6 +333,15 @@ class _Schedule:
             for job in self._jobs
         ]
         self._runner.progress.show(states, self._source.total, running)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what is left of a run killed before its first checkpoint, unless another process is at work in it."""
+    lock = RunLock(folder)
+    try:
+        shutil.rmtree(folder)
+    finally:
+        lock.release()
 
 
 def last_words(log: Path) -> str | None:

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import IO, Any
 
-from retrograd.core.errors import UsageError
+from retrograd.core.errors import InUseError
 
 try:
     import fcntl
@@ -35,7 +35,7 @@ class RunLock:
         except OSError as error:
             holder = _read_holder(file)
             file.close()
-            raise UsageError(
+            raise InUseError(
                 f"the run folder {self.folder} is in use by {holder}; wait for it, or stop it first"
             ) from error
         file.seek(0)

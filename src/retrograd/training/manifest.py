@@ -116,6 +116,11 @@ def _step_folders(folder: Path) -> Iterator[Path]:
         yield from (path for path in folder.iterdir() if FOLDER_NAME.fullmatch(path.name) and path.is_dir())
 
 
+def has_checkpoint(run_folder: Path) -> bool:
+    """Whether a run has saved anything, readable or not; links may be missing where folders are not."""
+    return any(_step_folders(run_folder / "checkpoints"))
+
+
 def best_of(entries: Entries) -> Path | None:
     """The highest score of a full evaluation; of equal ones the first."""
     scored = [(path, entry["eval_score"]) for path, entry in entries if entry["eval_score"] is not None]
