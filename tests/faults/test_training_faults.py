@@ -19,7 +19,7 @@ import pytest
 from injection import NO_SPACE, FaultyDisk, installed
 
 from retrograd import cli
-from retrograd.build import build_trainer
+from retrograd.build import build_trainer, resume_trainer
 from retrograd.config import ConfigManager
 from retrograd.core.errors import ResourceError
 from retrograd.tracking.csv import read_csv
@@ -154,8 +154,6 @@ def test_a_signal_in_an_evaluation_does_not_wait_for_its_games(quick_path: Path)
     assert trainer.train()["stopped_at_step"] == 300
     trainer.close()
     assert calls.count(False) == 3
-    from retrograd.build.resume import resume_trainer
-
     resumed = resume_trainer(trainer.folder, quiet=True).trainer
     resumed.train()
     resumed.close()
@@ -202,6 +200,37 @@ def test_signals_to_a_real_process(number: signal.Signals, code: int, quick_path
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("slow", ["update", "save"])
+def test_a_second_signal_waits_for_nothing(slow: str, quick_path: Path, record_property: Any) -> None:
+    """The first one waits for what is under way; the second gives up on it, and what was saved before is good."""
+    script, mark, run = Path(__file__).with_name("slow_run.py"), quick_path / "mark", quick_path / "run"
+    words = [*TINY, f"output_dir={quick_path}", "run_name=run", "training.total_env_frames=100000000"]
+    command = [sys.executable, str(script), slow, str(mark), "train", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(mark, process)
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.0)
+        assert process.poll() is None
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        took = time.monotonic() - begun
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "stopped at once" in err
+    assert "Traceback" not in err
+    assert load_newest(run, with_replay=True).step == 200
+    resumed = resume_trainer(run, {"training.total_env_frames": 600}, quiet=True).trainer
+    resumed.train()
+    resumed.close()
+    assert load_newest(run, with_replay=True).step == 600
+    assert [row["step"] for row in read_csv(run / "update_log.csv")] == list(range(100, 601, 100))
+    record_property("figure", f"left {took:.1f} s after a second SIGINT in a {slow} of a minute, code 130, resumed")
+
+
+@pytest.mark.faults
 def test_two_starts_on_one_folder_have_one_winner(quick_path: Path, record_property: Any) -> None:
     """Row D8: the folder of a run belongs to one process, and a killed one leaves it free."""
     trainer = make(quick_path, "training.total_env_frames=400")
@@ -210,12 +239,12 @@ def test_two_starts_on_one_folder_have_one_winner(quick_path: Path, record_prope
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from retrograd.core.errors import UsageError\n"
+        "from retrograd.core.errors import InUseError\n"
         "from retrograd.training.lock import RunLock\n"
         "sys.stdin.readline()\n"
         "try:\n"
         "    lock = RunLock(Path(sys.argv[1]))\n"
-        "except UsageError as error:\n"
+        "except InUseError as error:\n"
         "    print('lost', error, flush=True)\n"
         "else:\n"
         "    print('won', flush=True)\n"

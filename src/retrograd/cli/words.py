@@ -63,6 +63,7 @@ def run_to_the_end(trainer: Trainer) -> int:
             summary = trainer.train()
     except KeyboardInterrupt:  # a second signal, which does not wait for a checkpoint
         print("retrograd: stopped at once; the last checkpoint is what there is", file=sys.stderr)
+        trainer.abandon()
         return 128 + received[0] if received else 130
     finally:
         trainer.close()

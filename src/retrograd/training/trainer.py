@@ -113,8 +113,7 @@ class Trainer:
             raise
         finally:
             self.logger.save_logs()
-            if self._lock is not None:
-                self._lock.release()
+            self._release()
 
     def advance(self) -> bool:
         """One vector step and what it made due; False when the budget is spent."""
@@ -242,7 +241,15 @@ class Trainer:
         self._writer.close()
         self.logger.close()  # and with it the progress, one of its sinks
         self.envs.close()
-        if self._lock is not None:
+        self._release()
+
+    def abandon(self) -> None:
+        """Do not wait for a save that is under way, neither now nor in ``close``: for whoever must leave at once."""
+        self._writer.abandon()
+
+    def _release(self) -> None:
+        """While something is being written the folder stays ours; the lock goes with the process at the latest."""
+        if self._lock is not None and not self._writer.busy:
             self._lock.release()
 
     def _close_loop(self) -> None:

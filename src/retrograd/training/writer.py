@@ -17,6 +17,13 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._result: Path | None = None
         self._error: BaseException | None = None
+        self._ended = threading.Event()
+        self._abandoned = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is at work on the disk."""
+        return self._thread is not None and not self._ended.is_set()
 
     @property
     def failed(self) -> bool:
@@ -28,18 +35,26 @@ class Writer:
         if self._thread is not None:
             raise RuntimeError("a job is still under way: wait for it first")
         self._result = None
+        self._ended.clear()
         self._thread = threading.Thread(target=self._run, args=(job,), name="retrograd-writer", daemon=True)
         self._thread.start()
 
     def wait(self) -> Path | None:
         """The result of the job under way, or of the last one; raises its error, once."""
+        if self._abandoned:
+            return None
         if self._thread is not None:
+            self._ended.wait()  # a signal may interrupt it, after which a thread that is joined can pass for ended
             self._thread.join()
             self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
         return self._result
+
+    def abandon(self) -> None:
+        """Wait for nothing any more: what is under way goes on until the process ends."""
+        self._abandoned = True
 
     def close(self) -> None:
         """Wait for the end; an error that nobody asked for is at least logged."""
@@ -53,3 +68,5 @@ class Writer:
             self._result = job()
         except BaseException as error:  # handed to the thread that asks
             self._error = error
+        finally:
+            self._ended.set()
