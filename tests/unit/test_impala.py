@@ -22,7 +22,7 @@ from retrograd.build import Builder, build_trainer
 from retrograd.build.impala import make_slots
 from retrograd.build.memory import WORKER_BYTES, memory_needed
 from retrograd.config import ConfigManager
-from retrograd.core.errors import RetrogradError, UsageError
+from retrograd.core.errors import FailureGate, RetrogradError, UsageError
 from retrograd.core.returns import vtrace
 from retrograd.core.schedules import Constant
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions, EnvSpec, Step
@@ -137,6 +137,14 @@ def test_the_update_is_the_papers() -> None:
     assert float(metrics["rho_mean"]) == pytest.approx(float(np.minimum(np.exp(ratio), 1).mean()))
     assert float(metrics["rho_mean"]) < 0.95
     assert agent.updates == 1
+
+
+def test_a_broken_weight_is_named_and_not_what_it_made_of_the_batch() -> None:
+    agent = make_agent(lr=0.5)
+    weight = next(agent.network.parameters())
+    weight.data.view(-1)[0] = float("nan")
+    with pytest.raises(FailureGate, match=r"non-finite weight \(nan\) at step 24"):
+        agent.update(play(np.random.default_rng(0))[0], step=24)
 
 
 def test_weights_travel_with_their_version() -> None:

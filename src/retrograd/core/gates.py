@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # what a batch calls it, and what a reader does
 SPOKEN = {"obs": "observation", "next_obs": "observation", "returns": "return"}
+# what of a batch was computed by the weights: where those are broken it is only the effect
+COMPUTED = {"value", "advantage", "returns"}
 
 
 def require_finite(step: int, *, batch: Any, weights: Iterable[Tensor], **figures: Tensor) -> None:
@@ -87,14 +89,21 @@ def _origin(batch: Any, weights: Iterable[Tensor], figures: Mapping[str, Tensor]
     """The first thing that is not finite, in the order of cause and effect."""
     import torch
 
-    for name, array in batch_arrays(batch):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            field = name.split(".")[0]
-            return SPOKEN.get(field, field) + " in the batch", float(array[~np.isfinite(array)].flat[0])
-    for tensor in weights:
-        bad = ~torch.isfinite(tensor.detach())
-        if bad.any():
-            return "weight", float(tensor.detach()[bad][0])
+    bad_arrays = {
+        name: float(array[~np.isfinite(array)].flat[0])
+        for name, array in batch_arrays(batch)
+        if array.dtype.kind == "f" and not np.isfinite(array).all()
+    }
+    given = [name for name in bad_arrays if name.split(".")[-1] not in COMPUTED]
+    if not given:
+        for tensor in weights:
+            bad = ~torch.isfinite(tensor.detach())
+            if bad.any():
+                return "weight", float(tensor.detach()[bad][0])
+    if bad_arrays:
+        first = (given or list(bad_arrays))[0]
+        field = first.split(".")[0]
+        return SPOKEN.get(field, field) + " in the batch", bad_arrays[first]
     name = next((name for name, figure in figures.items() if not torch.isfinite(figure).all()), "sum of figures")
     return name, float(figures[name].detach()) if name in figures else math.inf
 
