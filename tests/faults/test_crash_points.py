@@ -108,6 +108,21 @@ def test_a_crash_at_every_change_loses_nothing(scene: str, quick_path: Path, rec
     record_property("figure", f"{points} of {points} crash points recovered")
 
 
+def ended_at(k: int, job: Callable[[], None]) -> bool:
+    """Run ``job`` in a process of its own that ends at the k-th change of the disk; whether it came to that."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with installed(FaultyDisk(k, leave)):
+                job()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 137)
+    return code == 137
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_process_that_ends_at_every_change_loses_nothing(scene: str, quick_path: Path, record_property: Any) -> None:
@@ -115,15 +130,9 @@ def test_a_process_that_ends_at_every_change_loses_nothing(scene: str, quick_pat
     before = SCENES[scene]
 
     def attempt(run: Path, k: int) -> bool:
-        child = os.fork()
-        if child == 0:
-            with installed(FaultyDisk(k, leave)):
-                save(run, before + 1)
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, 137)
-        check(run, before + (code == 0), before + 1)
-        return code == 0
+        ended = ended_at(k, lambda: save(run, before + 1))
+        check(run, before + (not ended), before + 1)
+        return not ended
 
     points = every_point(prepared(quick_path, before), attempt)
     record_property("figure", f"{points} of {points} ended processes recovered")
@@ -255,6 +264,32 @@ def test_a_crash_at_every_change_of_a_replay_segment_loses_nothing(quick_path: P
     points = every_point(base, attempt)
     assert survived == {4, 5}
     record_property("figure", f"{points} of {points} crash points recovered, replay equal")
+
+
+@pytest.mark.faults
+def test_a_process_that_ends_at_every_change_of_a_replay_segment_loses_nothing(
+    quick_path: Path, record_property: Any
+) -> None:
+    base = quick_path / "base"
+    base.mkdir()
+    for step in range(1, 5):
+        save_with_replay(base, step)
+    survived = set()
+
+    def attempt(run: Path, k: int) -> bool:
+        if ended_at(k, lambda: save_with_replay(run, 5)):
+            newest = check_replay(run)
+            assert newest in (4, 5)
+            survived.add(newest)
+            save_with_replay(run, newest + 1)
+            assert check_replay(run) == newest + 1
+            return False
+        assert check_replay(run) == 5
+        return True
+
+    points = every_point(base, attempt)
+    assert survived == {4, 5}
+    record_property("figure", f"{points} of {points} ended processes recovered, replay equal")
 
 
 @pytest.mark.faults
