@@ -71,8 +71,12 @@ def run_folder(config: Config) -> Path:
         name = next(name for name in names if not (parent / name).exists())
     folder: Path = parent / name
     if folder.exists():
-        raise UsageError(f"the output folder {folder} exists already; choose another run_name or remove it")
+        raise _taken(folder)
     return folder
+
+
+def _taken(folder: Path) -> UsageError:
+    return UsageError(f"the output folder {folder} exists already; choose another run_name or remove it")
 
 
 def make_plan(config: Config, spec: EnvSpec) -> Plan:
@@ -187,6 +191,8 @@ def _open_folder(folder: Path, builder: Builder, command_line: Sequence[str]) ->
 
     try:
         (folder / ".hydra").mkdir(parents=True)
+    except FileExistsError as error:  # another process made it since we looked
+        raise _taken(folder) from error
     except OSError as error:
         raise UsageError(f"the output folder {folder} cannot be made: {error.strerror or error}") from error
     lock = RunLock(folder)
