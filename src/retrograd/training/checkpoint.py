@@ -90,35 +90,9 @@ class CheckpointStore:
         self.rotation = rotation
         self._keep_replay_files = keep_replay_files
 
-    def save(
-        self,
-        *,
-        step: int,
-        env_frames: int,
-        parts: Mapping[str, Stateful | Mapping[str, Any]],
-        rng: Mapping[str, Any],
-        metrics: Mapping[str, Any],
-        config_yaml: str,
-        video: Path | None = None,
-        score: float | None = None,
-        replay: Callable[[], SavedReplay] | None = None,
-    ) -> Path:
-        """Save everything under a new name and return it; ``score`` is that of a full evaluation.
-
-        An error leaves the earlier checkpoints untouched, and no part of this one: it is there whole or not
-        at all. A step saved twice (after going back to an older checkpoint) gets a second folder.
-        """
-        return self.prepare(
-            step=step,
-            env_frames=env_frames,
-            parts=parts,
-            rng=rng,
-            metrics=metrics,
-            config_yaml=config_yaml,
-            video=video,
-            score=score,
-            replay=replay,
-        )()
+    def save(self, **contents: Any) -> Path:
+        """Write at once what ``prepare`` takes, and return where it is."""
+        return self.prepare(**contents)()
 
     def prepare(
         self,
@@ -133,9 +107,13 @@ class CheckpointStore:
         score: float | None = None,
         replay: Callable[[], SavedReplay] | None = None,
     ) -> Callable[[], Path]:
-        """Copy everything now; the function returned writes it, in another thread if need be.
+        """Copy everything now; the function returned writes it, in another thread if need be, and says where.
 
-        ``replay`` writes the replay's own files, before this checkpoint names them.
+        ``score`` is that of a full evaluation. ``replay`` writes the replay's own files, before this checkpoint names
+        them. A step saved twice (after going back to an older checkpoint) gets a second folder.
+
+        An error leaves the earlier checkpoints untouched, and this one whole or not there at all. It is raised also
+        when only the index or the rotation failed: a disk that refuses those will not take the next one either.
         """
         if score is not None and not math.isfinite(score):
             raise UsageError(f"score is {score}: the score of an evaluation is a finite number")
