@@ -36,7 +36,7 @@ help: ## this list
 
 install: $(STAMP) ## make .venv and put in what is missing
 
-$(STAMP): pyproject.toml constraints.txt $(wildcard src/retrograd/replay/*.[ch])
+$(STAMP): pyproject.toml constraints.txt $(wildcard src/retrograd/*/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
