@@ -122,7 +122,7 @@ def test_every_poison_is_caught_once(name: str, quick_path: Path) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(1200)  # a run with workers starts two processes
+@pytest.mark.timeout(3600)  # each run of A3C and IMPALA starts two processes
 @pytest.mark.parametrize("name", AGENTS)
 def test_twenty_random_steps(name: str, quick_path: Path, record_property: Any) -> None:
     steps = np.random.default_rng(sum(map(ord, name))).choice(100, 20, replace=False)
