@@ -19,7 +19,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from peers import Contest, Figures, peers_python, play
+from peers import Contest, Figures, peers_python, play, where_time_goes
 
 # who plays what: the row of the table, the contestant, its algorithm
 ROWS = {
@@ -34,7 +34,6 @@ OURS_AND_PEER = {
     "ours, rollouts": "Stable-Baselines3, rollouts",
 }
 SHARE_FLOOR, PEER_FLOOR = 0.85, 2.0
-PHASES = ("emulate", "act", "sample", "update")
 Rounds = dict[str, list[Figures | None]]
 
 
@@ -78,17 +77,6 @@ def table(seen: Rounds) -> str:
     return "\n".join(lines)
 
 
-def where_time_goes(seen: Rounds) -> str:
-    """The shares of a run's time, of our loops; what is missing to 1 is logging and the loop itself."""
-    lines = ["| loop | " + " | ".join(PHASES) + " |", "|---" * (len(PHASES) + 1) + "|"]
-    for row in OURS_AND_PEER:
-        good = [run for run in seen[row] if run is not None]
-        shares = [[run.get(f"{phase}_share", 0.0) for run in good] for phase in PHASES]
-        if good:
-            lines.append(f"| {row} | " + " | ".join(f"{statistics.median(share):.2f}" for share in shares) + " |")
-    return "\n".join(lines)
-
-
 def verdicts(seen: Rounds) -> list[str]:
     lines = []
     for ours, peer in OURS_AND_PEER.items():
@@ -111,7 +99,8 @@ def main() -> int:
     seen = measure(options.rounds, options.warmup, options.steps, peers_python(options.peers_venv))
     if options.output:
         options.output.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
-    print(table(seen), where_time_goes(seen), "\n".join(verdicts(seen)), sep="\n\n")
+    shares = where_time_goes({row: seen[row] for row in OURS_AND_PEER})
+    print(table(seen), shares, "\n".join(verdicts(seen)), sep="\n\n")
     return 0
 
 

@@ -118,6 +118,18 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
+def where_time_goes(ours: dict[str, list[Figures | None]]) -> str:
+    """The shares of our own runs' time; what is missing to 1 is logging and the loop itself."""
+    phases = ("emulate", "act", "sample", "update")
+    lines = ["| ours | " + " | ".join(phases) + " |", "|---" * (len(phases) + 1) + "|"]
+    for name, seen in ours.items():
+        runs = [run for run in seen if run and "act_share" in run]
+        if runs:
+            shares = [statistics.median(run[f"{phase}_share"] for run in runs) for phase in phases]
+            lines.append(f"| {name} | " + " | ".join(f"{share:.2f}" for share in shares) + " |")
+    return "\n".join(lines)
+
+
 def draw(results: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
     """Bars of steps a second, one group for each algorithm."""
     import matplotlib
@@ -204,7 +216,8 @@ def main() -> int:
         options.output.write_text(json.dumps({"machine": machine, "summary": results, "runs": raw}, indent=1) + "\n")
     if options.picture:
         draw(results, options.picture)
-    print(table(results))
+    shares = where_time_goes({name: seen["ours"] for name, seen in raw.items()})
+    print(table(results), shares, sep="\n\n")
     if options.record:
         ratios = {
             name: {who: row["ours_over_this"] for who, row in summary.items()} for name, summary in results.items()

@@ -38,6 +38,7 @@ def examine(overrides: Sequence[str] = ()) -> tuple[str, bool]:
         ("environment", lambda: _environment(config)),
         ("video", _video),
         ("fast tree", _tree),
+        ("fast steps", _steps),
         ("run memory", lambda: _run_memory(config)),
         ("run disk", lambda: _run_disk(config)),
     ]
@@ -97,6 +98,14 @@ def _tree() -> str:
 
     if KERNELS is None:
         return "not compiled: the replay uses numpy, slower with the same results"
+    return "compiled"
+
+
+def _steps() -> str:
+    from retrograd.networks.optimizers import STEPS
+
+    if STEPS is None:
+        return "not compiled: torch does the steps of RMSprop, slower with the same results"
     return "compiled"
 
 
