@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from injection import NO_SPACE, FaultyDisk, installed
 from retrograd import cli
 from retrograd.build import build_trainer, resume_trainer
 from retrograd.config import ConfigManager
-from retrograd.core.errors import ResourceError
+from retrograd.core.errors import InUseError, ResourceError
 from retrograd.tracking.csv import read_csv
 from retrograd.training.checkpoint import load_newest
+from retrograd.training.lock import RunLock
 from retrograd.training.resources import MemoryWatch
 from retrograd.training.trainer import Trainer
 
@@ -228,6 +230,24 @@ def test_a_second_signal_waits_for_nothing(slow: str, quick_path: Path, record_p
     assert load_newest(run, with_replay=True).step == 600
     assert [row["step"] for row in read_csv(run / "update_log.csv")] == list(range(100, 601, 100))
     record_property("figure", f"left {took:.1f} s after a second SIGINT in a {slow} of a minute, code 130, resumed")
+
+
+@pytest.mark.faults
+def test_a_folder_stays_locked_while_something_is_written_to_it(quick_path: Path) -> None:
+    """Whoever leaves at once leaves a thread behind that still writes: until it ends nobody else may begin."""
+    trainer, disk_answers = make(quick_path), threading.Event()
+    trainer._writer.submit(lambda: quick_path / str(disk_answers.wait()))
+    trainer.abandon()
+    begun = time.monotonic()
+    trainer.close()
+    assert time.monotonic() - begun < 30
+    with pytest.raises(InUseError, match=f"in use by process {os.getpid()}"):
+        RunLock(trainer.folder)
+    disk_answers.set()
+    assert trainer._writer._thread is not None
+    trainer._writer._thread.join()
+    trainer.close()
+    RunLock(trainer.folder).release()
 
 
 @pytest.mark.faults
