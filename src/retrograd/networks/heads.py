@@ -41,7 +41,7 @@ class DuelingHead(nn.Module):
     """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), the mean taken for each atom.
 
     Wang et al. 2016, arXiv:1511.06581, eq. 9. The gradient into the shared encoder is scaled by 1/√2
-    because two streams send one back.
+    because two streams send one back; that is for learning, and in evaluation mode slopes are what they are.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DuelingHead(nn.Module):
         self.advantage = _hidden(width, hidden, linear, layer_norm).append(linear(hidden, num_actions * atoms))
 
     def forward(self, features: Tensor) -> Tensor:
-        if features.requires_grad:
+        if features.requires_grad and self.training:
             features = features.clone()  # the hook must not touch other users of the features
             features.register_hook(lambda gradient: gradient * 2**-0.5)  # type: ignore[no-untyped-call]
         value = _shape(self.value(features), 1, self.atoms)
