@@ -153,5 +153,8 @@ class RenderCapture(gymnasium.Wrapper):
         return pictures
 
     def _shoot(self) -> list[Array]:
-        picture: Any = self.env.render()
+        try:
+            picture: Any = self.env.render()
+        except NotImplementedError:  # it can be played, and has nothing to show
+            return []
         return [picture] if isinstance(picture, np.ndarray) else []
