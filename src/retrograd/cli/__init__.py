@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import compare, dashboard, doctor, export, play, resume, sweep, train, values, zoo
+from retrograd.cli import compare, dashboard, doctor, explain, export, play, resume, sweep, train, values, zoo
 from retrograd.core.errors import RetrogradError
 
 EXAMPLES = """examples:
@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   retrograd video outputs/my_run --output game.mp4
   retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
   retrograd compare outputs/my_run outputs/another_run --reference
+  retrograd explain outputs/my_run                    what it looks at: saliency, values, visited states
   retrograd dashboard                                 look at all runs in the browser
   retrograd zoo run pong_cpu
   retrograd doctor
@@ -28,7 +29,7 @@ EXAMPLES = """examples:
 every command has its own --help with more examples"""
 
 # in the order of the help; each loads what it needs when it runs
-COMMANDS = (train, resume, play, values, sweep, compare, zoo, export, dashboard, doctor)
+COMMANDS = (train, resume, play, values, explain, sweep, compare, zoo, export, dashboard, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

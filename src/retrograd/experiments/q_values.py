@@ -7,7 +7,8 @@ agents give the critic's value and the probability of each action. What the game
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from retrograd.agents.policy import to_device
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent
 from retrograd.core.types import Array, DiscreteActions, Obs
 from retrograd.networks.distributions import CategoricalActions
+from retrograd.networks.encoders import Observation
 from retrograd.networks.policy import ActorCritic, RecurrentActorCritic
 from retrograd.networks.q_network import QNetwork
 from retrograd.training.video import Viewer
@@ -35,6 +38,17 @@ class Opinion:
     probability: Array | None = None  # [A]
     places: Array | None = None  # [A, Z] returns …
     mass: Array | None = None  # [A, Z] … and their probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What there is to see at one step, before the agent acts."""
+
+    step: int
+    obs: Obs  # [1, ...]
+    state: Any  # a recurrent agent's memory before it
+    pictures: Sequence[Array]  # [H, W, 3] uint8 each, since the step before; none where nothing is drawn
+    opinion: Opinion
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +112,74 @@ def network_of(agent: Agent) -> Network:
 def opinion_of(agent: Agent, obs: Obs, state: Any = None) -> Opinion:
     """The opinion about the single row of ``obs`` [1, ...]; ``state`` is a recurrent agent's memory before it."""
     network = network_of(agent)
-    device = next(network.parameters()).device
-
-    def tensors(values: Any) -> Any:
-        if isinstance(values, dict):
-            return {name: torch.from_numpy(array).to(device) for name, array in values.items()}
-        return torch.from_numpy(values).to(device)
-
+    rows = to_device(obs, next(network.parameters()).device)
     if isinstance(network, QNetwork):
-        q = _first(network.get_q_values(tensors(obs)))
-        distributions = network.get_distributions(tensors(obs))
+        q = _first(network.get_q_values(rows))
+        distributions = network.get_distributions(rows)
         places, mass = (None, None) if distributions is None else map(_first, distributions)
         return Opinion(float(q.max()), q=q, places=places, mass=mass)
-    if isinstance(network, RecurrentActorCritic):
-        policy, value, _ = network(tensors(obs), tensors(agent.initial_state(1) if state is None else state))
-    else:
-        policy, value = network(tensors(obs))
+    policy, value = _actor_and_critic(network, rows, _memory(agent, state))
     probability = _first(policy.log_probs.exp()) if isinstance(policy, CategoricalActions) else None
     return Opinion(float(value[0]), probability=probability)
+
+
+def outputs_of(agent: Agent, state: Any = None) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+    """What a saliency map explains, of images [B, C, H, W]: ``choice`` [B, A], of a critic also ``value`` [B, 1].
+
+    The choice are action values, or logits around their mean, or the means of real-valued actions. The memory of a
+    recurrent agent is that of one row and is held. The network is in evaluation mode meanwhile: in learning it scales
+    gradients (dueling) and improves estimates (spectral norm).
+    """
+    network, memory = network_of(agent), _memory(agent, state)
+
+    def outputs(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        with _evaluating(network):
+            return look(images)
+
+    def look(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        if isinstance(network, QNetwork):
+            return {"choice": network.get_q_values(images)}
+        rows = {name: tensor.expand(len(images), -1) for name, tensor in memory.items()}
+        policy, value = _actor_and_critic(network, images, rows)
+        if isinstance(policy, CategoricalActions):
+            choice = policy.log_probs - policy.log_probs.mean(-1, keepdim=True)
+        else:
+            choice = policy.mean
+        return {"choice": choice, "value": value.unsqueeze(-1)}
+
+    return outputs
+
+
+@contextmanager
+def _evaluating(network: Network) -> Iterator[None]:
+    learning = network.training
+    network.eval()
+    if isinstance(network, RecurrentActorCritic):
+        network.core.train()  # no difference but one: cuDNN gives slopes through a memory in this mode only
+    try:
+        yield
+    finally:
+        network.train(learning)
+
+
+def _memory(agent: Agent, state: Any) -> dict[str, torch.Tensor]:
+    network = network_of(agent)
+    if not isinstance(network, RecurrentActorCritic):
+        return {}
+    memory: dict[str, torch.Tensor] = to_device(
+        agent.initial_state(1) if state is None else state, next(network.parameters()).device
+    )
+    return memory
+
+
+def _actor_and_critic(
+    network: ActorCritic | RecurrentActorCritic, obs: Observation, memory: dict[str, torch.Tensor]
+) -> tuple[Any, torch.Tensor]:
+    if isinstance(network, RecurrentActorCritic):
+        policy, value, _ = network(obs, {name: tensor.contiguous() for name, tensor in memory.items()})
+        return policy, value
+    policy, value = network(obs)
+    return policy, value
 
 
 def trace_game(
@@ -127,8 +191,12 @@ def trace_game(
     clip_rewards: bool = False,
     at_steps: Sequence[int] = (),
     max_steps: int = 10_000,
+    witness: Callable[[Sight], None] = lambda _: None,
 ) -> Trace:
-    """Play one game as evaluation does and write down every opinion; ``at_steps`` names the moments to keep."""
+    """Play one game as evaluation does and write down every opinion; ``at_steps`` names the moments to keep.
+
+    ``witness`` is shown every step before the agent acts.
+    """
     network_of(agent)
     if max_steps < 1:
         raise UsageError(f"max_steps is {max_steps}: a trace needs at least 1 step")
@@ -143,6 +211,7 @@ def trace_game(
         obs = viewer.observe()
         opinion = opinion_of(agent, obs, state)
         watch.see(len(opinions), opinion, frames[-1] if len(frames) else None)
+        witness(Sight(len(opinions), obs, state, frames, opinion))
         decision = agent.act(obs, state, step=step, explore=False)
         state = decision.state
         viewer.send(decision.action)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +127,26 @@ def _encode_game(
             if episode is not None or frames >= max_frames:
                 return VideoInfo(frames, fps, score)
             portion, episode = next(portions)
+
+
+def encode(path: Path, pictures: Iterable[Array], fps: float) -> int:
+    """Pictures [H, W, 3] uint8 of one size as a new MP4; how many there were. For folders not yet published."""
+    frames = iter(pictures)
+    first = next(frames, None)
+    if first is None:
+        raise UsageError("a video needs at least 1 picture")
+    height, width = first.shape[:2]
+    count = 1
+    with _encoder(path, height, width, fps) as writer:
+        writer.send(np.ascontiguousarray(first))
+        for frame in frames:
+            if frame.shape != first.shape:
+                raise RetrogradError(f"no video: a picture is {frame.shape}, the first one was {first.shape}")
+            writer.send(np.ascontiguousarray(frame))
+            count += 1
+    _check_finished(path)
+    durable.sync_file(path)
+    return count
 
 
 @contextmanager

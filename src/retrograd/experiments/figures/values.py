@@ -43,7 +43,7 @@ def draw_moments(theme: Theme, trace: Trace) -> Any:
         picture.set_title(
             f"{moment.label}: step {moment.step}, value {trace.value[moment.step]:.2f}{taken}", fontsize=9
         )
-        _draw_opinion(theme, opinion, trace, moment.step)
+        draw_opinion(theme, opinion, trace, moment.step)
     if trace.mass is not None:
         add_legend(axes[-1], ncols=min(len(trace.action_names), 4))
     return figure
@@ -98,7 +98,7 @@ def _draw_real_actions(theme: Theme, axis: Any, trace: Trace) -> None:
     add_legend(axis, ncols=min(trace.action.shape[1], 6))
 
 
-def _draw_opinion(theme: Theme, axis: Any, trace: Trace, step: int) -> None:
+def draw_opinion(theme: Theme, axis: Any, trace: Trace, step: int) -> None:
     if trace.places is not None and trace.mass is not None:
         _draw_distributions(theme, axis, trace, step)
         return
