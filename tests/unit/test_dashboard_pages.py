@@ -7,7 +7,7 @@ import pytest
 testing = pytest.importorskip("streamlit.testing.v1", reason="the dashboard extra is not installed")
 pytest.importorskip("plotly", reason="the dashboard extra is not installed")
 
-PAGES = ("overview", "curves", "videos", "games", "ablations", "config_diff")
+PAGES = ("overview", "curves", "videos", "agent_view", "games", "ablations", "config_diff")
 CONFIG = "seed: {seed}\ntrack: custom\nenv: {{name: pong}}\nagent: {{name: {agent}}}\n"
 CONFIG += "env_protocol: {{name: {protocol}}}\ntraining: {{total_env_frames: 4000}}\n"
 NASTY = "<script>alert(1)</script>"

@@ -9,12 +9,13 @@ from types import ModuleType
 import streamlit as st
 
 from retrograd.dashboard import context
-from retrograd.dashboard.pages import ablations, config_diff, curves, games, overview, videos
+from retrograd.dashboard.pages import ablations, agent_view, config_diff, curves, games, overview, videos
 
 PAGES = {
     "overview": overview,
     "curves": curves,
     "videos": videos,
+    "agent-view": agent_view,
     "games": games,
     "ablations": ablations,
     "config-diff": config_diff,
