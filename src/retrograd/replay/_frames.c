@@ -116,6 +116,23 @@ end:
     return result;
 }
 
+/* XOR with the first `length` bytes of a literal. Most are short: eight bytes at once, the surplus masked out, take no
+ * branch that could be guessed wrong. A frame has WORD bytes to spare behind it; a literal has where it does not end. */
+enum { WORD = 8 };
+
+static void apply(uint8_t *frame, const uint8_t *literal, Py_ssize_t length, const uint8_t *end) {
+    static const uint8_t mask[2 * WORD] = {255, 255, 255, 255, 255, 255, 255, 255};
+    if (length <= WORD && end - literal >= WORD) {
+        uint64_t before, change, kept;
+        memcpy(&before, frame, WORD);
+        memcpy(&change, literal, WORD);
+        memcpy(&kept, mask + WORD - length, WORD);
+        before ^= change & kept;
+        memcpy(frame, &before, WORD);
+    } else
+        for (Py_ssize_t i = 0; i < length; i++) frame[i] ^= literal[i];
+}
+
 /* Turns the frame before into the next one; where the code goes on, or NULL when it is broken */
 static const uint8_t *decode_frame(const uint8_t *code, const uint8_t *end, uint8_t *frame, Py_ssize_t size) {
     uint32_t tokens;
@@ -128,12 +145,22 @@ static const uint8_t *decode_frame(const uint8_t *code, const uint8_t *end, uint
     for (uint32_t t = 0; t < tokens; t++) {
         at += skips[t];
         Py_ssize_t length = lengths[t];
-        if (at + length > size || literal + length > end) return NULL;
-        for (Py_ssize_t i = 0; i < length; i++) frame[at + i] ^= literal[i];
+        if (at + length > size || length > end - literal) return NULL;
+        apply(frame + at, literal, length, end);
         at += length;
         literal += length;
     }
     return literal;
+}
+
+/* Undoes the XOR with the line above. Line by line, as a compiler cannot see that a line does not overlap the next. */
+static void add_lines(uint8_t *frame, Py_ssize_t size, Py_ssize_t line) {
+    for (Py_ssize_t first = line; first < size; first += line) {
+        uint8_t *restrict below = frame + first;
+        const uint8_t *restrict above = below - line;
+        Py_ssize_t width = size - first < line ? size - first : line;
+        for (Py_ssize_t j = 0; j < width; j++) below[j] ^= above[j];
+    }
 }
 
 /* decode(blocks, open, slot, out, block_frames, blocks_per_row, line_bytes): blocks is a list of bytes, None for the
@@ -154,7 +181,7 @@ PyObject *decode(PyObject *self, PyObject *args) {
     uint8_t *out = held[2].view.buf;
     Py_ssize_t count = held[1].view.len / 8, size = count ? held[2].view.len / count : 0;
     int64_t block = -1, at = 0;
-    frame = malloc((size_t)size + 1);
+    frame = malloc((size_t)size + WORD);
     if (!frame) {
         PyErr_NoMemory();
         goto end;
@@ -191,8 +218,7 @@ PyObject *decode(PyObject *self, PyObject *args) {
                 PyErr_SetString(PyExc_ValueError, "a compressed block is broken");
                 goto end;
             }
-            if (at == 0)
-                for (Py_ssize_t j = line; j < size; j++) frame[j] ^= frame[j - line];
+            if (at == 0) add_lines(frame, size, line);
         }
         memcpy(out, frame, (size_t)size);
     }
