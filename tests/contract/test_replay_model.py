@@ -373,6 +373,7 @@ def bootstrap_through_terminals(patch: pytest.MonkeyPatch) -> None:
         return reward, (GAMMA**length).astype(np.float32), length
 
     patch.setattr(NStep, "measure", measure)
+    patch.setattr("retrograd.replay.n_step.KERNELS", None)  # the C side does not ask it
 
 
 def discount_short_tails_fully(patch: pytest.MonkeyPatch) -> None:
@@ -383,6 +384,7 @@ def discount_short_tails_fully(patch: pytest.MonkeyPatch) -> None:
         return reward, np.where(discount > 0, np.float32(GAMMA**self.n_steps), discount), length
 
     patch.setattr(NStep, "measure", measure)
+    patch.setattr("retrograd.replay.n_step.KERNELS", None)  # the C side does not ask it
 
 
 def drop_tails(patch: pytest.MonkeyPatch) -> None:

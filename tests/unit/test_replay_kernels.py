@@ -14,7 +14,6 @@ from retrograd.core.errors import FailureGate
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
 from retrograd.replay import CompressedStorage, NStep, RawStorage, gather
 from retrograd.replay.gather import KERNELS, load_kernels
-from retrograd.replay.n_step import pair_slots, pair_slots_numpy
 from retrograd.replay.ring import CUT, TERMINATED, Ring
 from retrograd.replay.starts import Starts
 from retrograd.replay.sum_tree import SumTree
@@ -50,13 +49,10 @@ def filled(storage: str, rows: int, steps: int, rng: np.random.Generator) -> Rin
     return ring
 
 
-def readable(ring: Ring, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and position of steps whose window and stack are there."""
-    found = []
-    for row, first, end in ring.kept():
-        found += [(row, position) for position in range(first + STACK, end - n_steps - 1)]
-    row, position = np.array(found, np.int64).reshape(-1, 2).T
-    return np.ascontiguousarray(row), np.ascontiguousarray(position)
+def readable(ring: Ring, n_steps: int) -> np.ndarray:
+    """The slots of steps whose window and stack are there."""
+    kept = [ring.slot(row, np.arange(first + STACK, end - n_steps - 1)) for row, first, end in ring.kept()]
+    return np.concatenate([np.empty(0, np.int64), *kept])
 
 
 def same(ours: Any, plain: Any) -> None:
@@ -77,29 +73,25 @@ def same(ours: Any, plain: Any) -> None:
 def test_windows_and_stacks_equal_numpy(storage: str, rows: int, steps: int, n_steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     ring, reader = filled(storage, rows, steps, rng), NStep(n_steps, 0.97)
-    row, position = readable(ring, n_steps)
-    if len(row) == 0:
-        return
-    ours, plain = reader.measure(ring, row, position), reader.measure_numpy(ring, row, position)
-    for one, other in zip(ours, plain, strict=True):
-        same(one, other)
-    alike = np.full(len(row), rng.integers(1, STACK + 2))
-    for length in (ours[2], alike):
-        slot, shift = pair_slots(ring, row, position, length)
-        wanted, wanted_shift = pair_slots_numpy(ring, row, position, length)
-        same(slot, wanted)
-        assert shift == wanted_shift
+    start = readable(ring, n_steps)
+    # all of them, and those whose windows are of one length: these are read another way
+    row, position = ring.locate(start)
+    _, _, length = reader.measure(ring, row, position)
+    for chosen in (start, *(start[length == one] for one in np.unique(length))):
+        if len(chosen):
+            *ours, shift = reader.windows(ring, chosen)
+            *plain, plain_shift = reader.windows_numpy(ring, chosen)
+            for one, other in zip(ours, plain, strict=True):
+                same(one, other)
+            assert shift == plain_shift
 
 
 @needs_c
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(STORAGES)), st.integers(1, 3), st.integers(1, 60), st.integers(0, 2**30))
-def test_locate_and_claim_equal_numpy(storage: str, rows: int, steps: int, seed: int) -> None:
+def test_claim_equals_numpy(storage: str, rows: int, steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     ring = filled(storage, rows, steps, rng)
-    slot = rng.integers(ring.num_slots, size=20)
-    for one, other in zip(ring.locate(slot), ring.locate_numpy(slot), strict=True):
-        same(one, other)
     starts = Starts(ring.num_slots)
     starts.valid[:] = rng.random(ring.num_slots) < 0.6
     index = rng.integers(int(ring.head.max() + 1) * rows, size=40)
@@ -123,10 +115,10 @@ def test_draw_equals_numpy(capacity: int, count: int, seed: int) -> None:
     ours.load(value)
     plain.load(value)
     uniform = rng.random(count)
-    for one, other in zip(ours.draw(uniform.copy()), plain.draw(uniform.copy()), strict=True):
+    for one, other in zip(ours.draw(uniform.copy(), 7), plain.draw(uniform.copy(), 7), strict=True):
         same(one, other)
-    leaf, found = ours.draw(uniform.copy())
-    assert np.array_equal(found, value[leaf])
+    leaf, found = ours.draw(uniform.copy(), 7)
+    assert np.array_equal(found, value[leaf] * (7 / ours.total))
     part = ours.total / count
     below = np.concatenate([[0.0], np.cumsum(value)])
     assert (below[leaf] <= (np.arange(count) + 1) * part * (1 + 1e-12)).all()
@@ -137,23 +129,25 @@ def test_draw_equals_numpy(capacity: int, count: int, seed: int) -> None:
 def test_steps_outside_of_the_ring_are_refused() -> None:
     ring = filled("raw", 2, 30, np.random.default_rng(0))
     reader, one = NStep(2, 0.9), np.array([1])
-    for row, position in ((np.array([2]), one), (np.array([-1]), one), (one, np.array([-1]))):
-        with pytest.raises(IndexError, match="there is no step"):
-            reader.measure(ring, row, position)
-        with pytest.raises(IndexError, match="there is no step"):
-            pair_slots(ring, row, position, one)
-    with pytest.raises(ValueError, match="differ in length"):
-        reader.measure(ring, one, np.array([1, 2]))
-    with pytest.raises(ValueError, match="no step"):
-        pair_slots(ring, one, one, np.array([0]))
-    with pytest.raises(IndexError, match="outside of 2 rows"):
-        ring.locate(np.array([ring.num_slots]))
+    for slot in (-1, ring.num_slots):
+        with pytest.raises(IndexError, match=f"slot {slot} lies outside of {ring.num_slots}"):
+            reader.windows(ring, np.array([1, slot]))
     with pytest.raises(IndexError, match="there is no step"):
         Starts(ring.num_slots).claim(ring, np.array([-1]), np.ones(1, np.float32))
-    short = np.empty(0, np.float32)
-    arguments = (reader._powers, one, one, ring.slots_per_row, CUT, TERMINATED, short, short, one.copy())
-    with pytest.raises(ValueError, match="differ in length"):
-        KERNELS.windows(ring.flags, ring.reward, *arguments)  # type: ignore[union-attr]
+    arrays = {name: getattr(ring, name) for name in ("flags", "since", "reward")}
+    small = {"powers": reader._powers, "written": ring.written, "start": one}
+    out = {"index": one.copy(), "reward_out": np.ones(1, np.float32), "discount": np.ones(1, np.float32)}
+    out["slot"] = np.empty(2 * STACK, np.int64)
+    numbers = {"slots_per_row": ring.slots_per_row, "stack": STACK, "cut": CUT, "terminated": TERMINATED}
+    arguments: dict[str, Any] = arrays | small | numbers | out
+    KERNELS.windows(*arguments.values())  # type: ignore[union-attr]
+    for name in arrays | out | {"powers": 0, "written": 0}:
+        short = arguments | {name: arguments[name][: 1 if name == "powers" else -1]}
+        with pytest.raises(ValueError, match="differ in length"):
+            KERNELS.windows(*short.values())  # type: ignore[union-attr]
+    for name, wrong in (("stack", 0), ("stack", ring.slots_per_row + 1), ("slots_per_row", 0)):
+        with pytest.raises(ValueError, match="differ in length"):
+            KERNELS.windows(*(arguments | {name: wrong}).values())  # type: ignore[union-attr]
 
 
 def test_a_build_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

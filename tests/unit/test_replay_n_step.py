@@ -69,8 +69,7 @@ def test_equals_brute_force(n_steps: int, num_envs: int) -> None:
             next_obs=np.array([[one["next"]] for one in now]),
         ))  # fmt: skip
     slot = np.flatnonzero(replay.starts.valid)
-    row, position = replay.storage.locate(slot)
-    batch = replay.reader.read(replay.storage, row, position, np.ones(len(slot), np.float32), slot, replay._stage)
+    batch = replay.reader.read(replay.storage, slot, np.ones(len(slot), np.float32), replay._stage)
     found = {}
     for place, obs in enumerate(batch.obs[:, 0].tolist()):
         found[obs] = (float(batch.reward[place]), float(batch.discount[place]), float(batch.next_obs[place, 0]))

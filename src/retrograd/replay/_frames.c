@@ -2,11 +2,6 @@
 #include "_kernels.h"
 
 /* A processor fetches ahead within a page only: asking for the next pages' first lines hides the wait for them. */
-#if defined(__GNUC__) || defined(__clang__)
-#define PREFETCH(address) __builtin_prefetch(address)
-#else
-#define PREFETCH(address) ((void)(address))
-#endif
 enum { PAGE_BYTES = 4096, FRAMES_AHEAD = 3 };
 
 /* gather(frames, frame_count, slot, out) */

@@ -22,13 +22,12 @@ void release(Held *held, int count) {
 static PyMethodDef methods[] = {
     {"set", tree_set, METH_VARARGS, "set(tree, index, value, capacity)"},
     {"find", tree_find, METH_VARARGS, "find(tree, mass, out)"},
-    {"draw", tree_draw, METH_VARARGS, "draw(tree, uniform, out)"},
-    {"locate", locate, METH_VARARGS, "locate(slot, written, slots_per_row, row, position)"},
+    {"draw", tree_draw, METH_VARARGS, "draw(tree, uniform, expected, out)"},
     {"claim", claim, METH_VARARGS,
      "claim(index, priority, valid, written, block, slots_per_row, slot, value) -> count"},
     {"windows", windows, METH_VARARGS,
-     "windows(flags, reward, powers, row, position, slots_per_row, cut, terminated, reward_out, discount_out, length_out)"},
-    {"stacks", stacks, METH_VARARGS, "stacks(since, row, position, length, slots_per_row, stack, out) -> shift"},
+     "windows(flags, since, reward, powers, written, start, slots_per_row, stack, cut, terminated, index, reward, "
+     "discount, slot) -> shift"},
     {"gather", gather, METH_VARARGS, "gather(frames, frame_count, slot, out)"},
     {"encode", encode, METH_VARARGS, "encode(block, frame_bytes, line_bytes) -> bytes"},
     {"decode", decode, METH_VARARGS, "decode(blocks, open, slot, out, block_frames, blocks_per_row, line_bytes)"},
@@ -37,7 +36,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made && PyModule_AddIntConstant(made, "VERSION", 3) < 0) {
+    if (made && PyModule_AddIntConstant(made, "VERSION", 4) < 0) {
         Py_DECREF(made);
         return NULL;
     }

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A hint that this memory will be read soon. It may point anywhere. */
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
 typedef struct {
     Py_buffer view;
     int held;
@@ -18,10 +25,8 @@ void release(Held *held, int count);
 PyObject *tree_set(PyObject *self, PyObject *args);
 PyObject *tree_find(PyObject *self, PyObject *args);
 PyObject *tree_draw(PyObject *self, PyObject *args);
-PyObject *locate(PyObject *self, PyObject *args);
 PyObject *claim(PyObject *self, PyObject *args);
 PyObject *windows(PyObject *self, PyObject *args);
-PyObject *stacks(PyObject *self, PyObject *args);
 PyObject *gather(PyObject *self, PyObject *args);
 PyObject *encode(PyObject *self, PyObject *args);
 PyObject *decode(PyObject *self, PyObject *args);

@@ -60,17 +60,18 @@ end:
     return result;
 }
 
-/* Every walk ends at the leaf in which its mass lies; mass is used up. All go down together, so that their cache misses
- * overlap. */
+/* Every walk ends at the leaf in which its mass lies; mass is used up. All go down together: while the others take a
+ * step, the next nodes of each are fetched. */
 static void descend(const double *tree, Py_ssize_t leaves, double *mass, int64_t *node, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) node[i] = 1;
     for (Py_ssize_t level = 1; level < leaves; level <<= 1)
         for (Py_ssize_t i = 0; i < count; i++) {
             double left = tree[2 * node[i]], right = tree[2 * node[i] + 1];
             /* an empty right side is never entered, whatever rounding left of the mass */
-            int go_right = !(mass[i] < left) && right > 0;
-            mass[i] -= go_right ? left : 0;
+            int go_right = !(mass[i] < left) & (right > 0);
+            mass[i] -= left * go_right; /* no branch: half of them would be guessed wrong */
             node[i] = 2 * node[i] + go_right;
+            PREFETCH(tree + 2 * node[i]);
         }
 }
 
@@ -98,13 +99,14 @@ end:
     return result;
 }
 
-/* draw(tree, uniform, out): one leaf from each of as many equal parts of the mass as there are numbers in [0, 1);
- * these become the leaves' values */
+/* draw(tree, uniform, expected, out): one leaf from each of as many equal parts of the mass as there are numbers in
+ * [0, 1); these become the leaves' values, scaled so that all leaves together have the sum `expected` */
 PyObject *tree_draw(PyObject *self, PyObject *args) {
     PyObject *objects[3];
     Held held[3] = {{.held = 0}};
+    double expected;
     PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2])) return NULL;
+    if (!PyArg_ParseTuple(args, "OOdO", &objects[0], &objects[1], &expected, &objects[2])) return NULL;
     if (!hold(objects[0], &held[0], 0, 8, "tree") || !hold(objects[1], &held[1], 1, 8, "uniform") ||
         !hold(objects[2], &held[2], 1, 8, "out"))
         goto end;
@@ -119,8 +121,9 @@ PyObject *tree_draw(PyObject *self, PyObject *args) {
     double part = count ? tree[1] / (double)count : 0;
     for (Py_ssize_t i = 0; i < count; i++) uniform[i] = ((double)i + uniform[i]) * part;
     descend(tree, leaves, uniform, out, count);
+    double scale = expected / tree[1];
     for (Py_ssize_t i = 0; i < count; i++) {
-        uniform[i] = tree[out[i]];
+        uniform[i] = tree[out[i]] * scale;
         out[i] -= leaves;
     }
     result = Py_None;

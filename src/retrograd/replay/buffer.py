@@ -16,7 +16,15 @@ from retrograd.replay.starts import Starts
 if TYPE_CHECKING:
     from torch import Tensor, device
 
-Batch = TypeVar("Batch", covariant=True)
+
+class Indexed(Protocol):
+    """A batch that says which steps its samples start at."""
+
+    @property
+    def index(self) -> Array: ...
+
+
+Batch = TypeVar("Batch", bound=Indexed, covariant=True)
 
 
 class Sampler(Protocol):
@@ -41,7 +49,7 @@ class Reader(Protocol[Batch]):
 
     def attach(self, ring: Ring) -> None: ...
     def follow(self, ring: Ring, change: Change) -> Array: ...
-    def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Batch: ...
+    def read(self, ring: Ring, slot: Array, weight: Array, stage: Staging) -> Batch: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
     def check_valid(self, ring: Ring, row: Array, position: Array) -> None: ...  # of the valid starts
@@ -87,9 +95,9 @@ class Replay(Generic[Batch]):
             raise UsageError("the replay holds no complete transition yet: add steps before sampling")
         ring = self.storage
         slot, weight = self.sampler.draw(self.starts, ring.written, batch_size, step=step, rng=self.rng)
-        row, position = ring.locate(slot)
-        self._last_index = position * ring.num_envs + row
-        return self.reader.read(ring, row, position, weight, self._last_index, self._stage)
+        batch = self.reader.read(ring, slot, weight, self._stage)
+        self._last_index = batch.index
+        return batch
 
     def update(self, index: Array, priority: Tensor) -> None:
         """New priorities of sampled transitions; those overwritten since are ignored."""

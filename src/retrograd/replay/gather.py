@@ -9,7 +9,7 @@ import numpy as np
 
 from retrograd.core.types import Array
 
-BUILT_FOR = 3  # a build left over from another version of the sources is not used
+BUILT_FOR = 4  # a build left over from another version of the sources is not used
 
 
 def load_kernels() -> ModuleType | None:

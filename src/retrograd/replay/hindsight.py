@@ -80,10 +80,10 @@ class Hindsight:
         first = position if self.strategy == "future" else np.maximum(self._first[slot], ring.oldest()[row])
         return self.rng.integers(first, last, endpoint=True) + 1
 
-    def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Transitions:
+    def read(self, ring: Ring, slot: Array, weight: Array, stage: Staging) -> Transitions:
         """Transitions, most of them with another goal than the one that was pursued."""
-        slot, next_slot = ring.slot(row, position), ring.slot(row, position + 1)
-        obs, next_obs = _gather(ring, slot), _gather(ring, next_slot)
+        row, position = ring.locate(slot)
+        obs, next_obs = _gather(ring, slot), _gather(ring, ring.slot(row, position + 1))
         reward = ring.reward[slot]
         terminated = (ring.flags[slot] & TERMINATED) != 0
         relabeled = self.rng.random(len(slot)) < self.relabeled_share
@@ -106,7 +106,7 @@ class Hindsight:
             discount=stage.tensor(np.where(terminated, np.float32(0), np.float32(self.gamma))),
             next_obs={key: stage.tensor(array) for key, array in next_obs.items()},
             weight=stage.tensor(weight),
-            index=index,
+            index=ring.index(row, position),
         )
 
     def check_valid(self, ring: Ring, row: Array, position: Array) -> None:

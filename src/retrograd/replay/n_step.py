@@ -52,17 +52,31 @@ class NStep:
         self._waiting -= opened
         return slot
 
+    def windows(self, ring: Ring, start: Array) -> tuple[Array, Array, Array, Array, int]:
+        """Of the windows that start in the given slots: index, return and discount, each [B], and the slots of their
+        frames with the shift between the two stacks, as of ``pair_slots``."""
+        if KERNELS is None:
+            return self.windows_numpy(ring, start)
+        count, stack = len(start), ring.stack
+        index, start = np.empty(count, np.int64), np.ascontiguousarray(start, np.int64)
+        reward, discount = np.empty(count, np.float32), np.empty(count, np.float32)
+        slot = np.empty((count, 2 * stack), np.int64)
+        shift: int = KERNELS.windows(
+            ring.flags, ring.since, ring.reward, self._powers, ring.written, start, ring.slots_per_row, stack, CUT,
+            TERMINATED, index, reward, discount, slot)  # fmt: skip
+        if shift:
+            frames = stack + shift
+            slot = slot.reshape(-1)[: count * frames].reshape(count, frames)
+        return index, reward, discount, slot, shift
+
+    def windows_numpy(self, ring: Ring, start: Array) -> tuple[Array, Array, Array, Array, int]:
+        row, position = ring.locate(start)
+        reward, discount, length = self.measure(ring, row, position)
+        slot, shift = pair_slots(ring, row, position, length)
+        return ring.index(row, position), reward, discount, slot, shift
+
     def measure(self, ring: Ring, row: Array, position: Array) -> tuple[Array, Array, Array]:
         """Return, discount and length of the windows, each [B]."""
-        if KERNELS is None:
-            return self.measure_numpy(ring, row, position)
-        reward, discount = np.empty(len(row), np.float32), np.empty(len(row), np.float32)
-        length = np.empty(len(row), np.int64)
-        KERNELS.windows(ring.flags, ring.reward, self._powers, row, position, ring.slots_per_row, CUT, TERMINATED,
-                        reward, discount, length)  # fmt: skip
-        return reward, discount, length
-
-    def measure_numpy(self, ring: Ring, row: Array, position: Array) -> tuple[Array, Array, Array]:
         if self.n_steps == 1:
             slot = ring.slot(row, position)
             discount = np.where(ring.flags[slot] & TERMINATED, np.float32(0), self._discounts[1])
@@ -77,18 +91,17 @@ class NStep:
         discount = np.where(last & TERMINATED, np.float32(0), self._discounts[length])
         return np.add.reduce(rewards, axis=0, initial=0.0).astype(np.float32), discount, length
 
-    def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Transitions:
-        """The transitions that start at the given steps."""
-        reward, discount, length = self.measure(ring, row, position)
-        slot, shift = pair_slots(ring, row, position, length)
-        obs, next_obs = {}, {}
+    def read(self, ring: Ring, slot: Array, weight: Array, stage: Staging) -> Transitions:
+        """The transitions that start in the given slots."""
+        index, reward, discount, frame_slot, shift = self.windows(ring, slot)
         stack = ring.stack
-        for key, frames in stage.frames(ring, slot).items():
-            first, second = stage.parts(frames, slice(0, stack), slice(shift or stack, None))
-            stacked = ring.spec.frame_stack is not None
-            obs[key], next_obs[key] = (first, second) if stacked else (first[:, 0], second[:, 0])
+        stacked = ring.spec.frame_stack is not None
+        where = (slice(0, stack), slice(shift or stack, None)) if stacked else (0, 1)
+        obs, next_obs = {}, {}
+        for key, frames in stage.frames(ring, frame_slot).items():
+            obs[key], next_obs[key] = stage.pair(frames, *where)
         single = ONLY in obs
-        action = ring.action[slot[:, stack - 1]]
+        action = ring.action[slot]
         return Transitions(
             obs=obs[ONLY] if single else obs,
             action=stage.tensor(action.astype(np.int64) if action.dtype.kind in "iu" else action),
@@ -126,15 +139,6 @@ def pair_slots(ring: Ring, row: Array, position: Array, length: Array) -> tuple[
     Where all lengths are alike and the two overlap, one run of frames holds both, [B, C + shift]: the second begins at
     ``shift``. Otherwise they lie behind one another, [B, 2 * C], and the shift is 0.
     """
-    if KERNELS is None:
-        return pair_slots_numpy(ring, row, position, length)
-    space = np.empty(len(row) * 2 * ring.stack, np.int64)
-    shift: int = KERNELS.stacks(ring.since, row, position, length, ring.slots_per_row, ring.stack, space)
-    frames = ring.stack + (shift or ring.stack)
-    return space[: len(row) * frames].reshape(len(row), frames), shift
-
-
-def pair_slots_numpy(ring: Ring, row: Array, position: Array, length: Array) -> tuple[Array, int]:
     first, shift = ring.first_of_stack(row, position), int(length[0])
     if ring.stack > shift and (length == shift).all():
         return stack_slots(ring, row, position, first, ring.stack + shift), shift

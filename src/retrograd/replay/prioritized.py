@@ -58,15 +58,16 @@ class Prioritized:
     def draw(
         self, starts: Starts, written: Array, count: int, *, step: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        slot, raised = self.tree.draw(rng.random(count))
-        weight = (starts.count / self.tree.total * raised) ** -self.beta(step)
-        return slot, (weight / np.maximum.reduce(weight)).astype(np.float32)
+        slot, expected = self.tree.draw(rng.random(count), starts.count)  # [B] N · P(i)
+        weight = expected ** -self.beta(step)
+        weight /= _largest(weight)
+        return slot, weight.astype(np.float32)
 
     def update(self, slot: Array, priority: Array) -> None:
         if len(slot) == 0:
             return
         raised = priority + self.priority_eps
-        self.largest = max(self.largest, float(np.maximum.reduce(raised)))
+        self.largest = max(self.largest, _largest(raised))
         self.tree.set(slot, raised**self.alpha)
 
     def num_bytes(self) -> int:
@@ -98,3 +99,8 @@ class Prioritized:
     def check_valid(self, starts: Starts) -> None:
         self.tree.check_valid()
         assert ((self.tree.values() > 0) == starts.valid).all(), "priorities and valid starts disagree"
+
+
+def _largest(values: Array) -> float:
+    # of so few numbers found in half the time of max()
+    return float(values[values.argmax()])

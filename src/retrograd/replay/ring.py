@@ -19,7 +19,6 @@ import numpy as np
 
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.types import Array, ArraySpec, DiscreteActions, EnvSpec, Obs, Step
-from retrograd.replay.gather import KERNELS
 from retrograd.replay.memory import slots_per_row
 
 STEP, TERMINATED, TRUNCATED, RESET = 1, 2, 4, 8  # a slot without STEP holds only an observation
@@ -65,6 +64,8 @@ class Ring(ABC):
         self.num_slots = self.slots_per_row * num_envs
         obs = spec.obs if isinstance(spec.obs, dict) else {ONLY: spec.obs}
         self.obs_specs: dict[str, ArraySpec] = dict(obs)
+        unstacked = 0 if spec.frame_stack is None else 1
+        self._frame_shapes = {key: one.shape[unstacked:] for key, one in obs.items()}
         if spec.frame_stack is not None and any(s.shape[:1] != (self.stack,) for s in obs.values()):
             raise UsageError(f"frame_stack is {self.stack}, but the observation's first axis is not: {spec.obs}")
         self.extra_specs = dict(extras or {})
@@ -75,6 +76,7 @@ class Ring(ABC):
     def _allocate_fields(self) -> None:
         self.head = np.zeros(self.num_envs, np.int64)  # position of the row's next step
         self.live = np.zeros(self.num_envs, bool)  # whether the observation at head is already there
+        self.written = np.zeros(self.num_envs, np.int64)  # observations every row has ever stored: head + live
         self.flags = np.zeros(self.num_slots, np.uint8)
         self.since = np.zeros(self.num_slots, np.uint8)
         self.reward = np.zeros(self.num_slots, np.float32)
@@ -85,10 +87,14 @@ class Ring(ABC):
             self.action = np.zeros((self.num_slots, *action.low.shape), np.float32)
         self.extras = {k: np.zeros((self.num_slots, *s.shape), s.dtype) for k, s in self.extra_specs.items()}
 
+    def go_on_at(self, head: Array, live: Array) -> None:
+        """Where the next step of every row goes, and whether its observation is already there."""
+        self.head[:], self.live[:] = head, live
+        np.add(self.head, self.live, out=self.written)
+
     def frame_shape(self, key: str) -> tuple[int, ...]:
         """The part of an observation that one slot holds."""
-        shape = self.obs_specs[key].shape
-        return shape[1:] if self.spec.frame_stack is not None else shape
+        return self._frame_shapes[key]
 
     @abstractmethod
     def _allocate_frames(self) -> None: ...
@@ -105,12 +111,6 @@ class Ring(ABC):
     def frame_bytes(self) -> int:
         """Bytes the frames take now."""
 
-    @property
-    def written(self) -> Array:
-        """[N] int64: observations every row has ever stored."""
-        written: Array = self.head + self.live
-        return written
-
     def oldest(self) -> Array:
         """[N] int64: the first position of every row whose frame is still there."""
         block = self.block_slots
@@ -125,16 +125,14 @@ class Ring(ABC):
 
     def locate(self, slot: Array) -> tuple[Array, Array]:
         """Row and absolute position of what the slots hold now."""
-        if KERNELS is None:
-            return self.locate_numpy(slot)
-        row, position = np.empty(slot.shape, np.int64), np.empty(slot.shape, np.int64)
-        KERNELS.locate(np.ascontiguousarray(slot, np.int64), self.written, self.slots_per_row, row, position)
-        return row, position
-
-    def locate_numpy(self, slot: Array) -> tuple[Array, Array]:
         row = slot // self.slots_per_row
         newest = self.written[row] - 1
         return row, newest - (newest - slot) % self.slots_per_row  # a row's base is a multiple of the length
+
+    def index(self, row: Array, position: Array) -> Array:
+        """The number that names a step for good, whatever is overwritten."""
+        index: Array = position * self.num_envs + row
+        return index
 
     def first_of_stack(self, row: Array, position: Array) -> Array:
         """The oldest position that the observation at ``position`` is made of."""
@@ -158,8 +156,7 @@ class Ring(ABC):
         for name, field in self.extras.items():
             field[slot] = step.extras[name]
         self._append(rows, position + 1, obs_arrays(step.next_obs), since=self.since[slot])
-        self.head += 1 + reset
-        self.live = ~reset
+        self.go_on_at(self.head + 1 + reset, ~reset)
         return Change(position, terminated | truncated | reset, reset, oldest_before, self.oldest())
 
     def _append(self, row: Array, position: Array, obs: Mapping[str, Array], since: Array) -> None:
@@ -256,8 +253,7 @@ class Ring(ABC):
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.check_layout(state["layout"])
-        self.head[:] = state["head"]
-        self.live[:] = state["live"]
+        self.go_on_at(state["head"], state["live"])
         for part in state["rows"]:
             self.load_range(int(part["row"]), int(part["first"]), part["frames"], part["fields"])
 
@@ -288,6 +284,7 @@ class Ring(ABC):
     def check_valid(self) -> None:
         """Raise AssertionError where the bookkeeping contradicts itself."""
         oldest, written = self.oldest(), self.written
+        assert (written == self.head + self.live).all(), "the observations are miscounted"
         assert (oldest >= 0).all()
         assert (written - oldest <= self.slots_per_row).all()
         for row, first, end in self.kept():

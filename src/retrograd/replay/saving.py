@@ -125,8 +125,7 @@ class ReplaySaver:
     def _fill(self, replay: Replay[Any], index: dict[str, Any]) -> None:
         ring = replay.storage
         ring.check_layout(index["layout"])
-        ring.head[:] = index["saved"]
-        ring.live[:] = index["live"]
+        ring.go_on_at(index["saved"], index["live"])
         for row, first, frames, fields in self._stored(index, ring.oldest().tolist()):
             ring.load_range(row, first, frames, fields)
         self._load_light(replay, index["light"])

@@ -75,8 +75,9 @@ class Windows:
         kept = (position >= oldest) & (ring.first_of_stack(row, position) >= oldest)
         return ring.slot(row[kept], position[kept])
 
-    def read(self, ring: Ring, row: Array, position: Array, weight: Array, index: Array, stage: Staging) -> Sequences:
-        """The windows that start at the given steps."""
+    def read(self, ring: Ring, slot: Array, weight: Array, stage: Staging) -> Sequences:
+        """The windows that start in the given slots."""
+        row, position = ring.locate(slot)
         slot = ring.slot(row, position + self._ahead)  # [T, B]
         flags = ring.flags[slot]
         ends = (flags & RESET) != 0
@@ -94,7 +95,7 @@ class Windows:
             state={name: stage.tensor(ring.extras[name][slot[0]]) for name in self.state},
             burn_in_steps=self.burn_in_steps,
             weight=stage.tensor(weight),
-            index=index,
+            index=ring.index(row, position),
         )
 
     def _observations(

@@ -6,6 +6,7 @@ The only module of this room that needs torch; it is imported when the first rep
 from __future__ import annotations
 
 import sys
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from retrograd.replay.ring import Ring
 
 KEPT_BUFFERS = 4  # per shape: as many batches may be alive before a new one costs fresh pages
+SMALL_BYTES = 1 << 16  # below it the allocator gives back pages it has: asking it costs less than looking for a buffer
 
 
 def count_references(buffers: list[Array]) -> list[int]:
@@ -39,14 +41,17 @@ class Staging:
     def __init__(self, target: str | device = "cpu", *, pin_memory: bool = True) -> None:
         import torch
 
-        self._torch = torch
+        self._torch, self._from_numpy = torch, torch.from_numpy
         self.device = torch.device(target)
+        self._on_host = self.device.type == "cpu"
         self._pinned = pin_memory and self.device.type == "cuda"
         self._buffers: dict[tuple[tuple[int, ...], Any], list[Array]] = {}
         self._copies: dict[int, Any] = {}  # by the address of a pinned buffer: an event that its copy sets
 
     def buffer(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An uninitialized array; one given before comes again only when nobody holds it or a tensor of it."""
+        if self._on_host and prod(shape) * dtype.itemsize < SMALL_BYTES:
+            return np.empty(shape, dtype)
         kept = self._buffers.setdefault((shape, dtype), [])
         for place, references in enumerate(count_references(kept)):
             if references == UNUSED_REFERENCES:
@@ -66,8 +71,8 @@ class Staging:
 
     def tensor(self, array: Array) -> Tensor:
         """The array on the device; on a CPU the same memory."""
-        tensor = self._torch.from_numpy(array)
-        if self.device.type == "cpu":
+        tensor = self._from_numpy(array)
+        if self._on_host:
             return tensor
         if not self._pinned or not tensor.is_pinned():
             return tensor.to(self.device)  # over when this returns
@@ -85,12 +90,12 @@ class Staging:
         if event is not None:
             event.synchronize()
 
-    def parts(self, array: Array, *where: slice) -> list[Tensor]:
-        """Parts of the second axis as tensors on the device, for one copy of the whole."""
-        if self.device.type == "cpu":
-            return [self._torch.from_numpy(array[:, part]) for part in where]
+    def pair(self, array: Array, first: slice | int, second: slice | int) -> tuple[Tensor, Tensor]:
+        """Two parts of the second axis as tensors on the device, for one copy of the whole."""
+        if self._on_host:  # an array is cut faster than a tensor
+            return self._from_numpy(array[:, first]), self._from_numpy(array[:, second])
         whole = self.tensor(array)
-        return [whole[:, part] for part in where]
+        return whole[:, first], whole[:, second]
 
     def gather(self, ring: Ring, slot: Array) -> dict[str, Tensor]:
         """The frames of ``slot`` [...] as tensors [..., *frame]."""
@@ -98,8 +103,8 @@ class Staging:
 
     def frames(self, ring: Ring, slot: Array) -> dict[str, Array]:
         """The frames of ``slot`` [...] in host buffers [..., *frame]."""
-        out = {
-            key: self.buffer((*slot.shape, *ring.frame_shape(key)), spec.dtype) for key, spec in ring.obs_specs.items()
-        }
+        out = {}
+        for key, spec in ring.obs_specs.items():
+            out[key] = self.buffer(slot.shape + ring.frame_shape(key), spec.dtype)
         ring.gather(slot, out)
         return out

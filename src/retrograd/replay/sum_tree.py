@@ -71,15 +71,15 @@ class SumTree:
             found = 2 * found + go_right
         return found - self.leaves
 
-    def draw(self, uniform: Array) -> tuple[Array, Array]:
-        """One leaf from each of as many equal parts of the mass as there are numbers in [0, 1), and the leaves' values.
-        The numbers are used up."""
+    def draw(self, uniform: Array, expected: float) -> tuple[Array, Array]:
+        """One leaf from each of as many equal parts of the mass as there are numbers in [0, 1), and the leaves' values,
+        scaled so that all leaves together have the sum ``expected``. The numbers are used up."""
         if self._kernels is not None:
             leaf = np.empty(uniform.shape, np.int64)
-            self._kernels.draw(self.nodes, uniform, leaf)
+            self._kernels.draw(self.nodes, uniform, expected, leaf)
             return leaf, uniform
         leaf = self.find((np.arange(len(uniform)) + uniform) * (self.total / len(uniform)))
-        return leaf, self[leaf]
+        return leaf, self[leaf] * (expected / self.total)
 
     def values(self) -> Array:
         """[capacity] all leaves."""
