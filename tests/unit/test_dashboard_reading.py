@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import threading
 import urllib.parse
 
 import pytest
@@ -13,7 +14,7 @@ pytest.importorskip("pandas", reason="the dashboard extra is not installed")
 
 from retrograd.dashboard.folder import OutputFolder
 from retrograd.dashboard.runs import RunReader
-from retrograd.dashboard.tables import GrowingTable, last_row
+from retrograd.dashboard.tables import GrowingTable, header_of, last_row
 
 CONFIG = "seed: 3\ntrack: custom\nenv: {name: pong}\nagent: {name: ppo}\nenv_protocol: {name: paper_v4}\n"
 CONFIG += "training: {total_env_frames: 4000}\n"
@@ -64,6 +65,43 @@ def test_lines_that_are_no_rows_are_left_out_and_counted(tmp_path):
     assert frame["step"].tolist() == [1, 2, 4]
     assert frame["loss"].isna().tolist() == [False, True, False]
     assert table.skipped_lines == 2
+
+
+@pytest.mark.parametrize("more", [b"5,0.1,light\n", b"", b"nonsense\n"], ids=["numbers", "nothing", "nonsense"])
+def test_pieces_read_quickly_and_slowly_make_one_table(tmp_path, more):
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"step,loss,eval_type\n1,0.5,light\n2,,full\n3,nan,light\n")
+    table = GrowingTable(path)
+    table.read()
+    with path.open("ab") as file:
+        file.write(b"4,odd,light\r\n" + more)
+    frame = table.read()
+    assert frame["step"].tolist() == [1, 2, 3, 4, 5][: 4 + more.startswith(b"5")]
+    assert frame["loss"].isna().tolist()[:4] == [False, True, True, True]
+    assert frame["loss"].dtype == float
+    assert frame["eval_type"].tolist()[:4] == ["light", "full", "light", "light"]
+
+
+def test_several_sessions_read_each_row_once(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss\n")
+    table = GrowingTable(path)
+    for number in range(20):
+        with path.open("a") as file:
+            file.write(f"{number},0.5\n" * 500)
+        readers = [threading.Thread(target=table.read) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    assert len(table.read()) == 10_000
+
+
+def test_two_columns_of_one_name_are_told_apart(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss,loss\n1,0.5,0.6\n")
+    assert GrowingTable(path).read().columns.tolist() == header_of(path) == ["step", "loss", "loss_2"]
+    assert header_of(None) == header_of(tmp_path / "missing") == []
 
 
 def test_the_last_row_needs_no_whole_file(tmp_path):
@@ -120,6 +158,67 @@ def test_a_broken_config_breaks_nothing(tmp_path, config):
     assert "config" in info.problem
 
 
+def test_odd_values_in_a_config_are_taken_as_text_or_left_out(tmp_path):
+    run = make_run(tmp_path, "one")
+    (run / ".hydra" / "config.yaml").write_text(
+        "env: {name: [1, 2]}\nagent: 7\nseed: x\ntraining: {total_env_frames: many}\nenv_protocol: {name: {a: b}}\n"
+    )
+    reader, folder = read(tmp_path, "one")
+    info = reader.info(folder)
+    assert (info.game, info.agent, info.protocol) == ("[1, 2]", "?", "{'a': 'b'}")
+    assert (info.seed, info.total_frames, info.progress) == (None, None, None)
+
+
+def test_a_config_that_unfolds_without_bound_is_not_unfolded(tmp_path):
+    run = make_run(tmp_path, "one")
+    rows = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    (run / ".hydra" / "config.yaml").write_text("\n".join(rows))
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == "broken"
+    assert reader.settings(folder) == {}
+
+
+def test_settings_are_flat_text(tmp_path):
+    make_run(tmp_path, "one")
+    reader, folder = read(tmp_path, "one")
+    assert reader.settings(folder)["env_protocol.name"] == "paper_v4"
+    assert reader.settings(folder)["training.total_env_frames"] == "4000"
+
+
+def test_scores_that_are_no_numbers_are_no_scores(tmp_path):
+    run = make_run(tmp_path, "one")
+    (run / "checkpoints").mkdir()
+    catalog = [{"step": 1, "path": "a", "eval_score": "high"}, {"step": 2, "path": "b", "eval_score": 3}, {"step": "x"}]
+    (run / "checkpoints" / "catalog.json").write_text(json.dumps(catalog))
+    reader, folder = read(tmp_path, "one")
+    assert [entry["eval_score"] for entry in reader.checkpoints(folder)] == [None, 3.0]
+
+
+def test_json_nested_without_end_breaks_nothing(tmp_path):
+    run = make_run(tmp_path, "one")
+    (run / "summary.json").write_text("[" * 100_000)
+    reader, folder = read(tmp_path, "one")
+    assert reader.summary(folder) == {}
+
+
+def test_a_name_that_is_no_text_can_be_shown(tmp_path):
+    make_run(tmp_path, "one")
+    os.rename(tmp_path / "one", os.path.join(os.fsencode(tmp_path), b"on\xff"))
+    reader = RunReader(OutputFolder(tmp_path))
+    (info,) = reader.infos()
+    assert info.name == "on?"
+    assert info.game == "pong"
+
+
+def test_a_run_that_goes_on_again_is_seen_before_it_has_logged(tmp_path):
+    run = make_run(tmp_path, "one")
+    (run / ".lock").write_text(json.dumps({"pid": 2**22 + 1, "host": platform.node()}))
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == "stopped"
+    (run / ".lock").write_text(json.dumps({"pid": os.getpid(), "host": platform.node()}))
+    assert reader.info(folder).state == "running"
+
+
 def test_new_rows_of_a_running_run_are_seen(tmp_path):
     run = make_run(tmp_path, "one", rows=3)
     reader, folder = read(tmp_path, "one")
@@ -131,12 +230,12 @@ def test_new_rows_of_a_running_run_are_seen(tmp_path):
 
 def test_runs_of_a_sweep_are_found_and_belong_together(tmp_path):
     sweep = tmp_path / "sweeps" / "mine"
-    make_run(sweep, "a")
-    make_run(sweep, "b")
+    make_run(sweep / "runs", "a")
+    make_run(sweep / "runs", "b")
     (sweep / "sweep.yaml").write_text("{}")
     folder = OutputFolder(tmp_path)
-    assert list(folder.runs()) == ["sweeps/mine/a", "sweeps/mine/b"]
-    assert folder.series() == {"sweeps/mine": ("sweeps/mine/a", "sweeps/mine/b")}
+    assert list(folder.runs()) == ["sweeps/mine/runs/a", "sweeps/mine/runs/b"]
+    assert folder.series() == {"sweeps/mine": ("sweeps/mine/runs/a", "sweeps/mine/runs/b")}
 
 
 def test_two_hundred_long_runs_are_listed_without_reading_them(tmp_path, monkeypatch):

@@ -22,8 +22,18 @@ PAGES = {
 }
 
 
-# less air above and beside the page than Streamlit leaves: a laptop has no room for it
-STYLE = "<style>.block-container { padding: 2.5rem 2rem 1rem; max-width: 1500px; }</style>"
+# less air and smaller headings than Streamlit's, and no video taller than the window: a laptop has no room for it;
+# a page that draws itself anew does not fade meanwhile
+STYLE = """<style>
+.block-container { padding: 1.5rem 2rem 1rem; max-width: 1500px; }
+.block-container h1 { font-size: 1.75rem; padding: 0.5rem 0 0.25rem; }
+.block-container h3 { font-size: 1.1rem; padding: 0.25rem 0; }
+.block-container video { max-height: 58vh; object-fit: contain; background: black; }
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
+[data-testid="stMetricValue"] { font-size: 1.4rem; }
+[data-testid="stSidebarHeader"] { height: 1.5rem; }
+</style>"""
+SIDEBAR_PIXELS = 230
 
 
 def draw(page: ModuleType, folder: str) -> None:
@@ -41,7 +51,7 @@ def draw(page: ModuleType, folder: str) -> None:
 
 
 def main(folder: str) -> None:
-    st.set_page_config(page_title="Retrograd", page_icon="🕹️", layout="wide")
+    st.set_page_config(page_title="Retrograd", page_icon="🕹️", layout="wide", initial_sidebar_state=SIDEBAR_PIXELS)
     pages = [
         st.Page(
             partial(draw, page, folder),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import streamlit as st
 
 from retrograd.dashboard.folder import OutputFolder, RunFolder
 from retrograd.dashboard.runs import RunInfo, RunReader
+from retrograd.dashboard.settings import label_runs
 
 REFRESH_SECONDS = 5
 
@@ -19,17 +21,29 @@ class Context:
     """One look at the folder; made anew for each drawing of a page."""
 
     reader: RunReader
-    infos: tuple[RunInfo, ...]
+    infos: tuple[RunInfo, ...]  # the most recently written first
+    runs: Mapping[str, RunFolder]  # as the folder was listed
 
     def folder(self, name: str) -> RunFolder:
-        return self.reader.folder.runs()[name]
+        return self.runs[name]
 
     def info(self, name: str) -> RunInfo:
-        return next(info for info in self.infos if info.name == name)
+        return self._by_name[name]
 
     @property
     def names(self) -> list[str]:
-        return [info.name for info in self.infos]
+        return list(self._by_name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, RunInfo]:
+        return {info.name: info for info in self.infos}
+
+    def labels(self, names: Sequence[str]) -> dict[str, str]:
+        """What tells these runs apart; those that differ in their seed alone share a label."""
+        if not names:
+            return {}
+        settings = {name: self.reader.settings(self.folder(name)) for name in names}
+        return label_runs(settings, {name: self.info(name).family for name in names})
 
 
 @st.cache_resource(show_spinner=False)
@@ -43,11 +57,12 @@ def look(folder: str) -> Context | None:
     if not reader.folder.exists:
         st.info("This folder does not exist yet. Start a run with `retrograd train`; it will show up here.")
         return None
-    infos = tuple(reader.infos())
+    runs = reader.folder.runs()
+    infos = tuple(reader.infos(runs.values()))
     if not infos:
         st.info("No runs in this folder yet. Start one with `retrograd train`; it will show up here by itself.")
         return None
-    return Context(reader, infos)
+    return Context(reader, infos, runs)
 
 
 def choose_runs(context: Context, key: str, *, label: str = "Runs", default: int = 3) -> list[str]:

@@ -7,11 +7,11 @@ written, leads out of the folder; files of a run are checked to lie in the folde
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-DEPTH = 3  # a sweep keeps its runs one or two folders down
+DEPTH = 4  # sweeps/NAME/runs/RUN
 MARKS = (".hydra/config.yaml", "train_log.csv", "update_log.csv", "eval_log.csv")
 
 
@@ -46,12 +46,18 @@ class OutputFolder:
     def runs(self) -> dict[str, RunFolder]:
         """Every run by name, in order."""
         found = sorted(self._walk(self.root, DEPTH))
-        return {name: RunFolder(name, self.root / name, self.root) for name in found}
+        # a name that is no text (bytes of another encoding) is shown with marks in place of what cannot be shown
+        return {
+            name.encode("utf-8", "replace").decode(): RunFolder(
+                name.encode("utf-8", "replace").decode(), self.root / name, self.root
+            )
+            for name in found
+        }
 
-    def series(self) -> dict[str, tuple[str, ...]]:
+    def series(self, runs: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
         """Folders that hold several runs (sweeps, ablations), with the names of their runs."""
         groups: dict[str, list[str]] = {}
-        for name in self.runs():
+        for name in self.runs() if runs is None else runs:
             parts = Path(name).parts
             for depth in range(1, len(parts)):
                 above = "/".join(parts[:depth])

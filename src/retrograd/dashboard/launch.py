@@ -15,8 +15,9 @@ SETTINGS = {
     "browser.gatherUsageStats": "false",
     "client.toolbarMode": "minimal",
     "client.showErrorDetails": "none",
-    "theme.primaryColor": "#0072B2",
-    "theme.font": "sans-serif",
+    # one color for each ground and nothing else: the page is light or dark as the reader's system is
+    "theme.light.primaryColor": "#0072B2",
+    "theme.dark.primaryColor": "#3388C4",
 }
 
 

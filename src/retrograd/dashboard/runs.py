@@ -7,8 +7,8 @@ import math
 import os
 import platform
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import pandas as pd
 import yaml
 
 from retrograd.dashboard.folder import OutputFolder, RunFolder
-from retrograd.dashboard.tables import GrowingTable, last_row
+from retrograd.dashboard.settings import flatten
+from retrograd.dashboard.tables import GrowingTable, header_of, last_row
 
 STALE_SECONDS = 180.0  # a run that has written nothing for so long is not going on
 TABLES = ("train", "update", "eval")
+LARGEST_DOCUMENT_BYTES = 8_000_000  # no config or catalog is longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class RunInfo:
         return min(1.0, self.frames / self.total_frames) if self.total_frames else None
 
     @property
-    def group(self) -> str:
-        """Runs that differ only in their seed."""
-        return f"{self.agent} · {self.game} · {self.protocol}"
+    def family(self) -> tuple[str, str, str]:
+        """What tells runs apart before anything else does."""
+        return (self.agent, self.game, self.protocol)
 
 
 @dataclass
@@ -58,20 +60,23 @@ class RunReader:
 
     folder: OutputFolder
     _tables: dict[tuple[str, str], GrowingTable] = field(default_factory=dict)
-    _texts: dict[Path, tuple[tuple[int, int], Any]] = field(default_factory=dict)
+    _texts: dict[tuple[Path, Any], tuple[tuple[int, int], Any]] = field(default_factory=dict)
     _infos: dict[str, tuple[Any, RunInfo]] = field(default_factory=dict)
 
-    def infos(self) -> list[RunInfo]:
+    def infos(self, runs: Iterable[RunFolder] | None = None) -> list[RunInfo]:
         """All runs, the most recently written first."""
-        found = [self.info(run) for run in self.folder.runs().values()]
+        found = [self.info(run) for run in (self.folder.runs().values() if runs is None else runs)]
         return sorted(found, key=lambda info: info.written_at, reverse=True)
 
     def info(self, run: RunFolder) -> RunInfo:
-        stamps = {name: _stamp(run.file(name)) for name in _WATCHED}
+        stamps = [_stamp(f"{run.path}/{name}") for name in _WATCHED]  # where a file leads is asked when it is read
         known = self._infos.get(run.name)
-        if known is not None and known[0] == stamps and known[1].state != "running":
+        if known is None or known[0] != stamps:
+            info = self._read_info(run, max(stamp[0] for stamp in stamps[:-1]) / 1e9)
+        elif known[1].state == "running":  # it may have ended without a word
+            info = replace(known[1], state=self._state(run, self.config(run), known[1].written_at))
+        else:
             return known[1]
-        info = self._read_info(run, max((stamp[0] for stamp in stamps.values()), default=0) / 1e9)
         self._infos[run.name] = (stamps, info)
         return info
 
@@ -82,10 +87,18 @@ class RunReader:
             return pd.DataFrame()
         return self._tables.setdefault((run.name, kind), GrowingTable(path)).read()
 
+    def columns(self, run: RunFolder, kind: str) -> list[str]:
+        """What the train, update or eval log has, without reading its rows."""
+        return header_of(run.file(f"{kind}_log.csv"))
+
     def config(self, run: RunFolder) -> dict[str, Any]:
         """The resolved config; {} where it is missing or no mapping."""
-        value = self._document(run.file(".hydra/config.yaml"), yaml.safe_load)
+        value = self._document(run.file(".hydra/config.yaml"), _load_yaml)
         return value if isinstance(value, dict) else {}
+
+    def settings(self, run: RunFolder) -> dict[str, str]:
+        """The config as flat text: ``agent.gamma`` → ``0.99``."""
+        return self._document(run.file(".hydra/config.yaml"), _load_settings) or {}
 
     def versions(self, run: RunFolder) -> dict[str, Any]:
         value = self._document(run.file("versions.json"), json.loads)
@@ -103,20 +116,23 @@ class RunReader:
             if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
                 continue
             name = Path(str(entry.get("path", ""))).name  # never a path out of the folder
-            found.append({**entry, "video": run.file(f"checkpoints/{name}/video.mp4")})
+            video = run.file(f"checkpoints/{name}/video.mp4")
+            found.append({**entry, "eval_score": _number(entry.get("eval_score")), "video": video})
         return sorted(found, key=lambda entry: entry["step"])
 
-    def _document(self, path: Path | None, parse: Any) -> Any:
+    def _document(self, path: Path | None, parse: Callable[[str], Any]) -> Any:
         if path is None:
             return None
         stamp = _stamp(path)
-        known = self._texts.get(path)
+        known = self._texts.get((path, parse))
         if known is None or known[0] != stamp:
             try:
+                if stamp[1] > LARGEST_DOCUMENT_BYTES:
+                    raise ValueError("too long")
                 value = parse(path.read_text(encoding="utf-8", errors="replace"))
-            except (OSError, ValueError, yaml.YAMLError):
+            except (OSError, ValueError, RecursionError, yaml.YAMLError):
                 value = None
-            self._texts[path] = known = (stamp, value)
+            self._texts[path, parse] = known = (stamp, value)
         return known[1]
 
     def _read_info(self, run: RunFolder, written_at: float) -> RunInfo:
@@ -127,14 +143,14 @@ class RunReader:
         missing = [name for name in ("config", "training log") if not {"config": config, "training log": update}[name]]
         return RunInfo(
             name=run.name,
-            game=_at(config, "env", "name") or "?",
-            agent=_at(config, "agent", "name") or "?",
-            protocol=_at(config, "env_protocol", "name") or "?",
+            game=str(_at(config, "env", "name") or "?"),
+            agent=str(_at(config, "agent", "name") or "?"),
+            protocol=str(_at(config, "env_protocol", "name") or "?"),
             track=str(config.get("track", "?")),
             seed=config.get("seed") if isinstance(config.get("seed"), int) else None,
             state=self._state(run, config, written_at),
             frames=int(_number(update.get("env_frames")) or _number(episode.get("env_frames")) or 0),
-            total_frames=_at(config, "training", "total_env_frames"),
+            total_frames=int(_number(_at(config, "training", "total_env_frames")) or 0) or None,
             steps_per_second=_number(update.get("steps_per_second")),
             last_score=means[-1] if means else _number(update.get("return_mean_100")),
             best_score=max(means) if means else None,
@@ -163,7 +179,24 @@ _WATCHED = (
     "eval_log.csv",
     "summary.json",
     "failure.json",
+    ".lock",  # the last: who holds a run is no news of the run
 )
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is
+
+
+def _load_yaml(text: str) -> Any:
+    if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_YAML)):
+        raise ValueError("aliases unfold without bound, and no run writes them")
+    loader = _YAML(text)  # one of the two safe ones
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def _load_settings(text: str) -> dict[str, str]:
+    value = _load_yaml(text)
+    return dict(flatten(value)) if isinstance(value, dict) else {}
 
 
 def _alive(pid: Any) -> bool:
@@ -183,9 +216,7 @@ def _values(table: Any, column: str) -> list[float]:
     return [float(value) for value in table[column].dropna()] if column in table else []
 
 
-def _stamp(path: Path | None) -> tuple[int, int]:
-    if path is None:
-        return (0, 0)
+def _stamp(path: Path | str) -> tuple[int, int]:
     try:
         stat = os.stat(path)
     except OSError:

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -20,6 +21,7 @@ COMPARABLE = {
     "dopamine": ("sticky_train", "sticky_eval"),
 }
 ENOUGH_RUNS = 3  # for an interval
+RESAMPLES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +33,22 @@ class Published:
     score: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Several curves in one: middle, low and high [P], and what they are."""
+
+    middle: Array
+    low: Array
+    high: Array
+    meaning: str
+
+
 def smooth(values: Array, weight: float) -> Array:
     """Exponential mean that forgets nothing of the first value's share; 0 leaves the values as they are."""
     if weight <= 0 or len(values) < 2:
         return values
-    out = np.empty_like(values)
-    mean, total = 0.0, 0.0
-    for index, value in enumerate(values):
-        if np.isfinite(value):
-            mean, total = weight * mean + (1 - weight) * value, weight * total + (1 - weight)
-        out[index] = mean / total if total else np.nan
-    return out
+    finite = pd.Series(np.where(np.isfinite(values), values, np.nan))
+    return np.asarray(finite.ewm(alpha=1 - weight, adjust=True, ignore_na=True).mean())
 
 
 def on_grid(curves: Sequence[tuple[Array, Array]], points: int = 200) -> tuple[Array, Array]:
@@ -59,14 +66,31 @@ def interquartile_mean(values: Array) -> float:
     return float(ordered[cut : len(ordered) - cut].mean())
 
 
-def interval(values: Array, seed: int = 0, draws: int = 2000) -> tuple[float, float]:
+def interval(values: Array, seed: int = 0, draws: int = RESAMPLES) -> tuple[float, float]:
     """95 % bootstrap interval of the interquartile mean."""
-    rng = np.random.default_rng(seed)
-    ordered = np.sort(rng.choice(np.asarray(values, float), (draws, len(values))), axis=1)
-    cut = len(values) // 4
-    means = ordered[:, cut : len(values) - cut].mean(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
+    low, high = _bootstrap(np.asarray(values, float)[:, None], seed, draws)
+    return float(low[0]), float(high[0])
+
+
+def middle_and_band(values: Array) -> Band:
+    """Curves [R, P] in one: with runs enough the interquartile mean and its 95 % interval, else mean and range."""
+    count = len(values)
+    if count < ENOUGH_RUNS:
+        return Band(values.mean(0), values.min(0), values.max(0), "mean and range")
+    cut = count // 4
+    low, high = _bootstrap(values, 0, max(200, min(1_000, 2_000_000 // values.size)))
+    return Band(np.sort(values, axis=0)[cut : count - cut].mean(0), low, high, "IQM with 95 % interval")
+
+
+def _bootstrap(values: Array, seed: int, draws: int) -> tuple[Array, Array]:
+    """Percentiles of the interquartile mean of resampled runs: [R, P] to two times [P]."""
+    count = len(values)
+    cut = count // 4
+    # drawn as retrograd.core.statistics draws, so that both give the same interval
+    rows = np.random.default_rng(seed).integers(0, np.array([count]), size=(draws, count, 1))[:, :, 0]
+    means = np.sort(values[rows], axis=1)[:, cut : count - cut].mean(axis=1)  # [draws, P]
+    low, high = np.percentile(means, (2.5, 97.5), axis=0)
+    return low, high
 
 
 def thin(x: Array, y: Array, most: int = 2000) -> tuple[Array, Array]:

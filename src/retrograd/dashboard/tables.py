@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
 
 HEAD_BYTES = 64  # a file whose beginning changed is another file
+TEXT_COLUMNS = ("eval_type",)
 
 
 @dataclass
 class GrowingTable:
-    """One CSV file, read piece by piece."""
+    """One CSV file, read piece by piece; several sessions may ask at the same time."""
 
     path: Path
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -23,9 +28,14 @@ class GrowingTable:
     _head: bytes = b""
     _stamp: tuple[int, int] = (-1, -1)
     _columns: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self) -> pd.DataFrame:
         """The table as it stands; what cannot be read stays what it was."""
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> pd.DataFrame:
         try:
             stat = os.stat(self.path)
         except OSError:
@@ -54,21 +64,64 @@ class GrowingTable:
         self.frame, self._offset, self._head, self._columns, self.skipped_lines = pd.DataFrame(), 0, b"", [], 0
 
     def _append(self, whole: bytes) -> None:
-        text = whole.decode("utf-8", "replace").replace("\x00", "")
         if not self._columns:
-            header, _, text = text.partition("\n")
-            self._columns = [name.strip() for name in header.split(",")]
+            header, _, whole = whole.partition(b"\n")
+            self._columns = column_names(header)
+        new = _parse_numbers(whole, self._columns)
+        if new is None:
+            new = self._parse_what_can_be(whole)
+        if len(new):
+            self.frame = new if self.frame.empty else pd.concat([self.frame, new], ignore_index=True)
+
+    def _parse_what_can_be(self, whole: bytes) -> pd.DataFrame:
+        """Line by line: those of another length are left out, and values that are no numbers are missing."""
+        text = whole.decode("utf-8", "replace").replace("\x00", "")
         width = len(self._columns)
         lines = [line for line in text.split("\n") if line.strip()]
-        good = [line for line in lines if line.count(",") == width - 1]
+        good = [line.rstrip("\r").split(",") for line in lines if line.count(",") == width - 1]
         self.skipped_lines += len(lines) - len(good)
-        if not good:
-            return
-        new = pd.read_csv(io.StringIO("\n".join(good)), names=self._columns, header=None, low_memory=False)
-        for name in new.columns:
-            if name != "eval_type":
-                new[name] = pd.to_numeric(new[name], errors="coerce")
-        self.frame = new if self.frame.empty else pd.concat([self.frame, new], ignore_index=True)
+        new = pd.DataFrame(good, columns=self._columns, dtype=object)
+        for name in self._columns:
+            if name not in TEXT_COLUMNS:
+                new[name] = pd.to_numeric(new[name], errors="coerce").astype(float)
+        return new
+
+
+def _parse_numbers(whole: bytes, columns: Sequence[str]) -> pd.DataFrame | None:
+    """The quick way; None where a line has another length or a value is no number."""
+    if not whole.strip():
+        return pd.DataFrame()
+    types = {name: pa.string() if name in TEXT_COLUMNS else pa.float64() for name in columns}
+    try:
+        table = arrow_csv.read_csv(
+            io.BytesIO(whole),
+            read_options=arrow_csv.ReadOptions(column_names=list(columns), use_threads=False),
+            parse_options=arrow_csv.ParseOptions(quote_char=False),
+            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN", "None"]),
+        )
+    except (pa.ArrowInvalid, pa.ArrowKeyError):
+        return None
+    return table.to_pandas()
+
+
+def column_names(header: bytes) -> list[str]:
+    """Names of the columns, each once: a second one of the same name gets a number."""
+    found: list[str] = []
+    for place, name in enumerate(header.decode("utf-8", "replace").replace("\x00", "").split(",")):
+        found.append(name.strip() if name.strip() not in found else f"{name.strip()}_{place}")
+    return found
+
+
+def header_of(path: Path | None) -> list[str]:
+    """The columns of a CSV file, without reading its rows; [] where there is no whole line yet."""
+    if path is None:
+        return []
+    try:
+        with open(path, "rb") as file:
+            header = file.readline(65_536)
+    except OSError:
+        return []
+    return column_names(header) if header.endswith(b"\n") else []
 
 
 def last_row(path: Path | None) -> dict[str, str]:

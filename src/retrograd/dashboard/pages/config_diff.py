@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from retrograd.dashboard import charts
 from retrograd.dashboard.context import Context, choose_run
+from retrograd.dashboard.settings import flatten
 
 TITLE, ICON = "Config Diff", ":material/difference:"
 
 
 def show(context: Context) -> None:
-    left, right, how = st.columns([2, 2, 1])
+    left, right, how = st.columns([2, 2, 1], vertical_alignment="bottom")
     with left:
         first = choose_run(context, "diff_a", label="Run A", index=0)
     with right:
         second = choose_run(context, "diff_b", label="Run B", index=1)
     only = how.toggle("Only differences", value=True, key="diff_only")
-    configs = [dict(flatten(context.reader.config(context.folder(name)))) for name in (first, second)]
-    _compare("Config", configs, only, "diff_config")
+    settings = [context.reader.settings(context.folder(name)) for name in (first, second)]
+    _compare("Config", settings, only, "diff_config", (first, second))
     versions = [dict(flatten(context.reader.versions(context.folder(name)))) for name in (first, second)]
-    _compare("Code and machine", versions, only, "diff_versions")
+    _compare("Code and machine", versions, only, "diff_versions", (first, second))
 
 
-def _compare(title: str, sides: list[dict[str, str]], only: bool, key: str) -> None:
+def _compare(title: str, sides: list[dict[str, str]], only: bool, key: str, names: tuple[str, str]) -> None:
     table = compare(*sides)
-    differing = int((table["differs"] != "").sum())
-    st.subheader(title)
-    st.caption(f"{differing} of {len(table)} entries differ")
+    marks = table["differs"] != ""
+    st.subheader(f"{title}: {int(marks.sum())} of {len(table)} entries differ")
     if only:
-        table = table[table["differs"] != ""]
-    if len(table):
-        st.dataframe(table, hide_index=True, width="stretch", key=key)
+        table = table[marks].drop(columns="differs")  # all of them do
+    if not len(table):
+        return
+    columns: dict[str, Any] = {
+        "differs": st.column_config.TextColumn(width="small", help="● where the two runs differ")
+    }
+    columns |= {f"run {side}": f"{side}: {name}" for side, name in zip("AB", names, strict=True)}
+    shown = table if only else table.style.apply(_tint, axis=1)
+    st.dataframe(shown, hide_index=True, width="stretch", key=key, column_config=columns)
+
+
+def _tint(row: pd.Series) -> list[str]:
+    """A line that differs stands out by its ground as well as by its mark."""
+    return [f"background-color: {charts.faded(charts.PALETTE[1], 0.3)}" if row["differs"] else ""] * len(row)
 
 
 def compare(first: Mapping[str, str], second: Mapping[str, str]) -> pd.DataFrame:
@@ -45,12 +57,3 @@ def compare(first: Mapping[str, str], second: Mapping[str, str]) -> pd.DataFrame
         [{"differs": "●" if a != b else "", "key": key, "run A": a, "run B": b} for key, a, b in rows],
         columns=["differs", "key", "run A", "run B"],
     )
-
-
-def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """``agent.gamma`` → ``0.99`` and so on, everything as text."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flatten(inner, f"{path}.{key}" if path else str(key))
-    elif path:
-        yield path, "null" if value is None else str(value)

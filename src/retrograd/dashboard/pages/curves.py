@@ -13,7 +13,8 @@ from retrograd.dashboard.runs import TABLES
 
 TITLE, ICON = "Training Curves", ":material/show_chart:"
 RETURNS = ("eval_mean_return", "episode_return", "return_mean_100")
-NOT_METRICS = {"step", "env_frames", "eval_type", "wall_seconds", "episode_number"}
+NOT_METRICS = {"", "step", "env_frames", "eval_type", "wall_seconds", "episode_number"}
+X_COLUMNS = {"frames": "env_frames", "steps": "step", "hours": "step"}
 
 
 def show(context: Context) -> None:
@@ -38,7 +39,7 @@ def show(context: Context) -> None:
         disabled=metric not in RETURNS or x_name != "frames",
         help="of the same game and kind of protocol; only against frames",
     )
-    chart = charts.figure(charts.X_TITLES[x_name], metric)
+    chart = charts.figure(charts.X_TITLES[x_name], charts.describe(metric))
     drawn = _draw(context, names, metric, x_name, weight, together, chart)
     if reference and metric in RETURNS and x_name == "frames":
         _add_published(context, names, chart)
@@ -50,10 +51,10 @@ def show(context: Context) -> None:
 
 def _metrics(context: Context, names: list[str]) -> list[str]:
     """Returns first, then the rest by name."""
-    found = set()
+    found: set[str] = set()
     for name in names:
         for kind in TABLES:
-            found |= set(context.reader.table(context.folder(name), kind).columns)
+            found |= set(context.reader.columns(context.folder(name), kind))
     rest = sorted(found - NOT_METRICS - set(RETURNS))
     return [name for name in RETURNS if name in found] + rest
 
@@ -62,43 +63,40 @@ def curve(context: Context, name: str, metric: str, x_name: str) -> tuple[Any, A
     """x and y of one run; None where it has not logged the figure."""
     folder = context.folder(name)
     for kind in TABLES:
+        if metric not in context.reader.columns(folder, kind):
+            continue
         table = context.reader.table(folder, kind)
-        if metric in table and len(table):
-            kept = table[table[metric].notna()]
-            if not len(kept):
-                continue
+        if metric not in table or X_COLUMNS[x_name] not in table:
+            continue
+        kept = table[table[metric].notna() & table[X_COLUMNS[x_name]].notna()]
+        if len(kept):
             x = _x(context, name, kept, x_name)
             return None if x is None else (x, kept[metric].to_numpy(float))
     return None
 
 
 def _x(context: Context, name: str, table: Any, x_name: str) -> Any:
+    along = table[X_COLUMNS[x_name]].to_numpy(float)
     if x_name != "hours":
-        return table["env_frames" if x_name == "frames" else "step"].to_numpy(float)
+        return along
     clock = context.reader.table(context.folder(name), "update")
-    if "wall_seconds" not in clock or not len(clock):
+    if "wall_seconds" not in clock or "step" not in clock or not len(clock):
         return None
-    return np.interp(table["step"].to_numpy(float), clock["step"], clock["wall_seconds"]) / 3600
+    return np.interp(along, clock["step"], clock["wall_seconds"]) / 3600
 
 
 def _draw(
     context: Context, names: list[str], metric: str, x_name: str, weight: float, together: bool, chart: Any
 ) -> bool:
+    labels = context.labels(names) if together else dict(zip(names, names, strict=True))
     groups: dict[str, list[tuple[Any, Any]]] = {}
     for name in names:
         points = curve(context, name, metric, x_name)
         if points is not None:
-            x, y = series.thin(*points)
-            label = context.info(name).group if together else name
-            groups.setdefault(label, []).append((x, series.smooth(y, weight)))
+            x, y = points
+            groups.setdefault(labels[name], []).append(series.thin(x, series.smooth(y, weight)))
     for index, (label, curves) in enumerate(groups.items()):
-        shade = charts.color(index)
-        if len(curves) == 1:
-            charts.add_line(chart, *curves[0], label, shade)
-            continue
-        grid, values = series.on_grid(curves)
-        charts.add_band(chart, grid, values.min(0), values.max(0), shade)
-        charts.add_line(chart, grid, values.mean(0), f"{label} ({len(curves)} seeds, mean and range)", shade)
+        charts.add_group(chart, label, curves, charts.color(index))
     return bool(groups)
 
 

@@ -21,9 +21,19 @@ def show(context: Context) -> None:
         column.metric("runs" if state == "all" else STATE_SIGNS[state], count)
     _filters(context)
     chosen = [info for info in context.infos if _wanted(info)]
-    st.dataframe(_table(chosen), hide_index=True, width="stretch", height=_height(len(chosen)), column_config=_COLUMNS)
     if not chosen:
         st.caption("No run fits these filters.")
+        return
+    table = _table(chosen)
+    empty = [name for name in table if table[name].isna().all() or (table[name] == "").all()]
+    st.dataframe(
+        table.drop(columns=empty),
+        hide_index=True,
+        width="stretch",
+        height=_height(len(chosen)),
+        column_config=_COLUMNS,
+        key="overview_table",
+    )
 
 
 def _filters(context: Context) -> None:
@@ -68,11 +78,12 @@ def _table(infos: list[RunInfo]) -> pd.DataFrame:
 
 
 def _height(rows: int) -> int:
-    return 38 + 35 * min(max(rows, 1), 16)
+    return 38 + 35 * min(rows, 16)
 
 
 _COLUMNS = {
     "run": st.column_config.TextColumn(pinned=True),
+    "state": st.column_config.TextColumn(width="small"),
     "progress": st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100),
     "frames": st.column_config.NumberColumn(format="localized"),
     "steps/s": st.column_config.NumberColumn(format="%.0f"),

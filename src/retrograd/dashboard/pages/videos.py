@@ -17,25 +17,26 @@ def show(context: Context) -> None:
     both = st.toggle("Two side by side", key="videos_both")
     for side, column in enumerate(st.columns(2) if both else [st.container()]):
         with column:
-            _player(context, side)
+            _player(context, side, beside=not both)
 
 
-def _player(context: Context, side: int) -> None:
+def _player(context: Context, side: int, *, beside: bool) -> None:
     name = choose_run(context, f"videos_run_{side}", label=f"Run {'AB'[side]}", index=side)
     found = [entry for entry in context.reader.checkpoints(context.folder(name)) if entry["video"] is not None]
     if not found:
         st.info(f"{quote(name)} has no video yet. One is made at each full evaluation (`eval.record_video=true`).")
         return
     entry = _choose(found, f"videos_step_{side}_{name}")
-    watch, facts = st.columns([3, 2])
+    watch, facts = st.columns([2, 3]) if beside else (st.container(), st.container())
     with watch:
         st.video(str(entry["video"]))
     with facts:
-        score = entry.get("eval_score")
-        st.metric("Score of this checkpoint", "not evaluated" if score is None else f"{score:.1f}")
-        st.metric("Agent steps", f"{entry['step']:,}")
+        score = entry["eval_score"]
+        left, right = st.columns(2)
+        left.metric("Score of this checkpoint (points)", "not evaluated" if score is None else f"{score:.1f}")
+        right.metric("Agent steps", f"{entry['step']:,}")
+        _curve_with_marker(context, name, entry, side)
         st.caption(f"saved {quote(str(entry.get('timestamp', '?')))}")
-    _curve_with_marker(context, name, entry, side)
 
 
 def _choose(found: list[dict[str, Any]], key: str) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def _curve_with_marker(context: Context, name: str, entry: dict[str, Any], side:
     points = curve(context, name, "eval_mean_return", "steps") or curve(context, name, "return_mean_100", "steps")
     if points is None:
         return
-    chart = charts.figure(charts.X_TITLES["steps"], "mean return", height=260)
+    chart = charts.figure(charts.X_TITLES["steps"], "mean return (points)", height=300)
     charts.add_line(chart, *points, name, charts.color(side))
     if entry.get("eval_score") is not None:
         charts.add_marks(chart, [entry["step"]], [entry["eval_score"]], "this checkpoint", charts.PALETTE[3])
