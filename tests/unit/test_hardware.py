@@ -61,6 +61,24 @@ def test_what_a_processor_can_do_is_allowed(words):
     check_switches(compose(*words), CPU)
 
 
+@pytest.mark.parametrize(
+    ("text", "fast"),
+    [
+        ("flags\t\t: fpu avx2 fma\n", False),
+        ("flags\t\t: fpu avx512f avx512_bf16\n", True),
+        ("Features\t: fp asimd bf16\n", True),
+        ("nothing known\n", True),
+    ],
+)
+def test_processors_that_would_crawl_in_bfloat16_are_known(text, fast, tmp_path, monkeypatch, caplog):
+    file = tmp_path / "cpuinfo"
+    file.write_text(text)
+    assert switches.has_bfloat16(file) is fast
+    monkeypatch.setattr(switches, "has_bfloat16", lambda: fast)
+    check_switches(compose("hardware.autocast=bfloat16"), CPU)
+    assert ("many times slower" in caplog.text) is not fast
+
+
 def test_the_command_line_refuses_before_a_folder_is_made(tmp_path, capsys):
     words = ["env=cartpole", "hardware.device=cpu", "hardware.cuda_graph=true", f"output_dir={tmp_path / 'runs'}"]
     assert cli.main(["train", *words, "replay.capacity=1000", "training.warmup_random_steps=10"]) == 2

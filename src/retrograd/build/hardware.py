@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrograd.config import Config
@@ -19,10 +22,13 @@ if TYPE_CHECKING:
     from retrograd.build.builder import Builder
     from retrograd.core.protocols import Agent
 
+log = logging.getLogger(__name__)
+
 # glibc's mallopt: names of malloc.h, with the largest values it takes for them
 TRIM_THRESHOLD, MMAP_THRESHOLD = (-1, 2**31 - 1), (-3, 2**30)
 OLDER_MMAP_THRESHOLD = (-3, 32 * 2**20)  # before glibc 2.35 no more is possible
 
+CPUINFO = Path("/proc/cpuinfo")
 # what CUDA graphs cannot record in an update: numbers drawn on the host, statistics that a pass changes
 RANDOM_UPDATES = {"noisy": (True,), "distributional": ("iqn",), "spectral_norm": (True,)}
 
@@ -43,6 +49,20 @@ def check_switches(config: Config, device: torch.device) -> None:
         raise UsageError(f"hardware.{key} has no effect with agent.kind=a3c, whose workers learn on their own networks")
     if hardware["cuda_graph"]:
         _check_graph(agent, hardware)
+    if hardware["autocast"] == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+        log.warning(
+            "hardware.autocast=bfloat16: this processor has no instructions for it and will be many times slower"
+        )
+
+
+def has_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether the processor computes in bfloat16 by itself; true where nobody can tell."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return True
+    flags = set(re.findall(r"\w+", " ".join(re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE))))
+    return not flags or bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def _check_graph(agent: Mapping[str, Any], hardware: Mapping[str, Any]) -> None:
