@@ -112,16 +112,18 @@ def test_another_head_makes_another_map(method):
 
 def test_integrated_gradients_add_up_to_the_difference():
     torch.manual_seed(0)
-    network = make_q_network(IMAGE, 3, network="dueling", channels_last=True).eval()
-    image, black = noise(1, 4, 84, 84), torch.zeros(1, 4, 84, 84)
+    layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 12 * 12, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))  # noqa: E501 # fmt: skip
+    image, black = noise(1, 4, 12, 12), torch.zeros(1, 4, 12, 12)
 
     def outputs(images):
-        return {"choice": network.get_q_values(images)}
+        return {"choice": layers(images / 50)}  # far enough from black to bend
 
-    shares = integrate_gradients(outputs, image, black, 2, points=64)["choice"]
     with torch.no_grad():
-        difference = outputs(image.clone())["choice"][0, 2] - outputs(black.clone())["choice"][0, 2]
-    assert float(shares.sum()) == pytest.approx(float(difference), rel=0.01)
+        difference = float((outputs(image)["choice"] - outputs(black)["choice"])[0, 2])
+    shares = integrate_gradients(outputs, image, black, 2)["choice"]
+    assert float(shares.sum()) == pytest.approx(difference, rel=0.01)
+    slope = torch.autograd.functional.jacobian(lambda pixels: outputs(pixels)["choice"][0, 2], image)
+    assert float((slope * image).sum()) != pytest.approx(difference, rel=0.1)  # one slope alone is not enough
 
 
 def test_a_map_leaves_the_image_and_the_weights_alone():
