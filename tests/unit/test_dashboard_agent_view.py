@@ -89,8 +89,10 @@ def run_of(root, name="one"):
     return OutputFolder(root).runs()[name]
 
 
-@pytest.mark.parametrize("kind", ["value", "c51", "quantiles", "policy", "real"])
-@pytest.mark.parametrize("seen", [True, False], ids=["pictures", "vectors"])
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [("value", True), ("c51", True), ("quantiles", True), ("policy", False), ("real", False)],
+)
 def test_every_kind_of_game_is_drawn(tmp_path, kind, seen):
     make_game(tmp_path, kind=kind, maps=seen, pictures=seen)
     app = draw(tmp_path)
@@ -207,9 +209,25 @@ def test_an_array_that_unfolds_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("file", ["game.json", "game.npz", "frames.npz", "saliency.npz", "visits.npz"])
 @pytest.mark.parametrize("content", [b"", b"\x00\xff nonsense", b"[1, 2]", b"[" * 100_000, b"PK\x05\x06" + b"\0" * 18])
-def test_a_broken_file_gets_a_word(tmp_path, file, content):
+def test_a_broken_file_is_said_to_be_broken(tmp_path, file, content):
     folder = make_game(tmp_path)
     (folder / file).write_bytes(content)
+
+    def look():
+        game = read_game(run_of(tmp_path), folder.name)
+        game.picture(0)
+        game.map_before("perturbation", 0)
+        if game.visited is None:
+            raise Unreadable("the heatmap is left out")
+
+    with pytest.raises(Unreadable):
+        look()
+
+
+@pytest.mark.parametrize("file", ["game.json", "game.npz", "frames.npz", "saliency.npz", "visits.npz"])
+def test_a_broken_file_gets_a_word(tmp_path, file):
+    folder = make_game(tmp_path)
+    (folder / file).write_bytes(b"\x00\xff nonsense")
     app = draw(tmp_path)
     assert not app.exception
     said = [*(warning.value for warning in app.warning), *(caption.value for caption in app.caption)]
@@ -243,12 +261,20 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, facts):
         {"visits": 3},
         {"pictures": "many"},
         {"pictures": 10**9},
-        {"score": NASTY},
-        {"score": [1]},
+        {"pictures": -3},
     ],
     ids=str,
 )
 def test_odd_facts_are_left_out(tmp_path, facts):
+    make_game(tmp_path, **facts)
+    game = read_game(run_of(tmp_path), "step_000000100")
+    assert set(game.largest) <= {"perturbation"}
+    assert game.pictures <= LENGTH
+    assert all(np.isfinite(sizes).all() for sizes in game.largest.values())
+
+
+@pytest.mark.parametrize("facts", [{"score": NASTY, "saliency": None}, {"score": [1], "visits": 3, "pictures": "many"}])
+def test_odd_facts_do_not_reach_the_page(tmp_path, facts):
     make_game(tmp_path, **facts)
     app = draw(tmp_path)
     assert not app.exception
@@ -265,7 +291,7 @@ def test_a_map_is_stretched_over_the_picture():
     assert (row // 10, column // 20) == (2, 1)
     picture = np.full((40, 80, 3), 100, np.uint8)
     assert np.array_equal(lay_over(picture, shares, 0.0), picture)
-    changed = np.abs(lay_over(picture, shares, 1.0).astype(int) - 80).max(axis=2) > 30
+    changed = np.abs(lay_over(picture, shares, 1.0).astype(int) - 100).max(axis=2) > 30
     assert changed[25, 30]
     assert not changed[:15].any()
     assert enlarge(picture[:10, :10]).shape == (420, 420, 3)
