@@ -220,7 +220,7 @@ def _visits(visited: Visited | None) -> None:
             z=np.log10(share),
             customdata=share,
             colorscale=SCALE,
-            zmin=least,
+            zmin=least - 1,  # even once is told from never, on a dark page
             zmax=0,
             hovertemplate="%{customdata:.2%} of the steps<extra></extra>",
             colorbar={

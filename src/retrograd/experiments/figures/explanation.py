@@ -94,7 +94,8 @@ def _logarithmic(heatmap: Heatmap) -> Any:
     from matplotlib.colors import LogNorm
 
     least = 1 / heatmap.steps
-    return LogNorm(vmin=least, vmax=max(float(heatmap.share.max()), 2 * least))
+    # a tenth of the least there can be, so that even once is told from never on a dark page
+    return LogNorm(vmin=least / 10, vmax=max(float(heatmap.share.max()), 2 * least))
 
 
 def _table(rows: int, columns: int, inches: tuple[float, float] | None = None) -> tuple[Any, Any]:

@@ -49,16 +49,19 @@ class Film:
         scale = max(int(scale), 1) if scale >= 1 else scale  # whole pixels where there are few of them
         self._screen = Box(MARGIN, MARGIN, max(int(width * scale), 1), max(int(height * scale), 1))
         left = self._screen.left + self._screen.width + 2 * MARGIN
-        body = max(self._screen.height, 300)
+        body = max(self._screen.height, 340)
         strip = Box(MARGIN + 46, body + 3 * MARGIN, left + PANEL_WIDTH - 2 * MARGIN - 46, STRIP_HEIGHT)
         spread = self._trace.mass is not None
-        bars = body - 46 - (120 if spread else 0)
+        bars = body - 46 - 24 - (120 if spread else 0)
         self._bars = Box(left, MARGIN + 46, PANEL_WIDTH - MARGIN, bars)
         self._histogram = Box(left, MARGIN + 46 + bars + 26, PANEL_WIDTH - MARGIN, 70) if spread else None
         self._strip = strip
         rows, columns = strip.top + strip.height + 2 * MARGIN, left + PANEL_WIDTH
         self._ground = np.full((rows + rows % 2, columns + columns % 2, 3), rgb(DARK.background), np.uint8)
         write(self._ground, title, left, MARGIN + 12, rgb(DARK.text), 0.48)
+        if self._kind is not None:
+            words = f"over the picture: {self._kind}"
+            write(self._ground, words, left, MARGIN + body - 4, rgb(DARK.muted), 0.4)
         self._curve = draw_curve(self._ground, strip, self._trace.value)
         self._bounds = _return_bounds(self._trace)
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from retrograd.core.types import Array
 
-# black, violet, red, orange, pale yellow: lightness grows all the way, so that it reads without color, too
-STOPS = np.array([(0, 0, 4), (87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164)], np.float32)
+# violet, red, orange, pale yellow: lightness grows all the way, so that it reads without color, too
+STOPS = np.array([(87, 16, 110), (188, 55, 84), (249, 142, 9), (252, 255, 164)], np.float32)
+FADING = 0.6  # how much of its color the picture loses
 
 
 def glow(shares: Array) -> Array:
@@ -26,9 +27,10 @@ def lay_over(picture: Array, shares: Array | None, opacity: float = 0.75) -> Arr
         return picture
     height, width = picture.shape[:2]
     wide = cv2.resize(shares.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
-    gray = picture.astype(np.float32).mean(axis=2, keepdims=True) * 0.8
-    ground = picture * (1 - opacity) + gray * opacity
-    weight = (opacity * np.sqrt(np.clip(wide, 0, 1)))[..., None]  # the root: faint looks are looks, too
+    gray = picture.astype(np.float32).mean(axis=2, keepdims=True)
+    ground = picture * (1 - FADING * opacity) + gray * (FADING * opacity)
+    # faint looks are looks, too, but what nearly all pixels have is none
+    weight = opacity * np.clip(wide * 1.5, 0, 1)[..., None]
     laid: Array = np.clip(ground * (1 - weight) + glow(wide) * weight, 0, 255).astype(np.uint8)
     return laid
 
