@@ -29,7 +29,7 @@ overrides := $(foreach word,$(given),'$(subst ','\'',$(call unmark,$(word)))')
 unexport PYTHON VENV EXTRAS RETROGRAD $(foreach word,$(given),$(firstword $(subst =, ,$(word))))
 MAKEOVERRIDES :=
 
-.PHONY: help install train resume evaluate video watch sweep dashboard doctor test test-faults test-trackers test-nightly lint fmt types benchmark benchmark-quick results check clean
+.PHONY: help install train resume evaluate video watch sweep dashboard doctor test test-faults test-trackers test-browser test-nightly lint fmt types benchmark benchmark-quick results screenshots check clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -68,13 +68,16 @@ doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)
 
 test: $(STAMP) ## all tests but the nightly ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly and not faults and not trackers"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly and not faults and not trackers and not browser"
 
 test-faults: $(STAMP) ## runs killed, disks filled, workers shot; prints a figure for each promise
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "faults and not nightly"
 
 test-trackers: $(STAMP) ## against a tracker's own server; needs make install EXTRAS=dev,trackers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m trackers
+
+test-browser: $(STAMP) ## the dashboard in headless Chromium; needs make install EXTRAS=dev,dashboard,browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m browser
 
 test-nightly: $(STAMP) ## the long forms only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m nightly
@@ -98,6 +101,9 @@ benchmark-quick: $(STAMP) ## has our share of the limit fallen? (under 3 minutes
 
 results: $(STAMP) ## draw the figures of docs/results from their logs
 	$(BIN)/python benchmarks/make_results.py
+
+screenshots: $(STAMP) ## the pictures of docs/dashboard.md, from short runs and the logs of docs/results
+	$(BIN)/python benchmarks/make_screenshots.py
 
 check: lint types test ## what has to pass before a change goes in
 
