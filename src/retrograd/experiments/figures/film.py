@@ -63,7 +63,7 @@ class Film:
             words = f"over the picture: {self._kind}"
             write(self._ground, words, left, MARGIN + body - 4, rgb(DARK.muted), 0.4)
         self._curve = draw_curve(self._ground, strip, self._trace.value)
-        self._bounds = _return_bounds(self._trace)
+        self._bins, self._bounds = _return_bins(self._trace)
 
     def pictures(self) -> Iterator[Array]:
         folder, steps, full = self._explanation.folder, self._explanation.map_steps, 1.0
@@ -131,9 +131,9 @@ class Film:
         assert self._trace.mass is not None
         taken, (low, high) = int(self._trace.action[time]), self._bounds
         places, mass = self._trace.places[time, taken], self._trace.mass[time, taken]
-        shares, _ = np.histogram(np.clip(places, low, high), HISTOGRAM_BINS, (low, high), weights=mass)
+        shares, _ = np.histogram(np.clip(places, low, high), self._bins, (low, high), weights=mass)
         write(canvas, "return of the action taken", box.left, box.top - 6, rgb(DARK.muted), 0.4)
-        wide = box.width / HISTOGRAM_BINS
+        wide = box.width / self._bins
         for number, share in enumerate(shares / max(float(shares.max()), 1e-9)):
             left, foot = int(box.left + number * wide), box.top + box.height - 16
             tall = int((box.height - 18) * share)
@@ -178,10 +178,14 @@ def _interpolation(frame: Array, screen: Box) -> int:
     return cv2.INTER_NEAREST if screen.height >= frame.shape[0] else cv2.INTER_AREA
 
 
-def _return_bounds(trace: Trace) -> tuple[float, float]:
-    """Between which returns nearly all mass of the game lies, so that the axis stands still."""
+def _return_bins(trace: Trace) -> tuple[int, tuple[float, float]]:
+    """Bins over the returns that hold nearly all mass of the game, so that the axis stands still; one for each atom."""
     if trace.places is None or trace.mass is None:
-        return 0.0, 1.0
+        return HISTOGRAM_BINS, (0.0, 1.0)
     held = trace.places[trace.mass > 0.01] if (trace.mass > 0.01).any() else trace.places.ravel()
     low, high = float(held.min()), float(held.max())
-    return low, max(high, low + 1e-6)
+    support = trace.places[0, 0]
+    if (trace.places == support).all() and len(support) > 1:
+        half = float(support[1] - support[0]) / 2  # an atom stands in the middle of its bin
+        return int(((support >= low) & (support <= high)).sum()), (low - half, high + half)
+    return HISTOGRAM_BINS, (low, max(high, low + 1e-6))
