@@ -172,7 +172,7 @@ def test_one_scrubs_through_the_checkpoints(dashboard, look):
     visit = look(dashboard)
     open_video(visit)
     steps = visit.page.get_by_test_id("stMetricValue").nth(1)
-    assert steps.inner_text() == "1,000"  # the newest checkpoint at first
+    visit.wait(lambda: steps.inner_text() == "1,000", "the newest checkpoint is not shown at first")
     visit.page.get_by_test_id("stSlider").get_by_role("slider").press("ArrowLeft")
     visit.wait(lambda: steps.inner_text() == "500", "the checkpoint stays the same")
     assert visit.page.locator("video").count() == 1
@@ -183,9 +183,13 @@ def test_two_videos_side_by_side(dashboard, look):
     visit = look(dashboard)
     open_video(visit)
     visit.switch("Two side by side")
-    visit.wait(lambda: visit.page.locator("video").count() == 2, "there is one video only")
-    left, right = (visit.page.locator("video").nth(side).bounding_box() for side in (0, 1))
-    assert left["x"] + left["width"] <= right["x"]
+
+    def apart():
+        boxes = [video.bounding_box() for video in visit.page.locator("video").all()]
+        return len(boxes) == 2 and boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+
+    visit.wait(apart, "the videos are not side by side")
+    assert visit.exceptions() == []
 
 
 def test_the_agent_view_follows_the_step(dashboard, look):

@@ -44,9 +44,10 @@ def _choose(found: list[dict[str, Any]], key: str) -> dict[str, Any]:
         st.caption("one checkpoint with a video so far")
         return found[0]
     places = list(range(len(found)))
-    if st.session_state.get(key) not in places:
-        st.session_state[key] = places[-1]
-    place = st.select_slider("Checkpoint", places, key=key, format_func=lambda at: f"step {found[at]['step']:,}")
+    # the newest as the widget's own default: one set from outside is lost where a refresh overtakes it
+    place = st.select_slider(
+        "Checkpoint", places, value=places[-1], key=key, format_func=lambda at: f"step {found[at]['step']:,}"
+    )
     return found[place]
 
 
