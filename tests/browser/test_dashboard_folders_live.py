@@ -90,6 +90,8 @@ def broken(copy_of):
     listed = json.loads(odd.read_text())
     odd.write_text(json.dumps([{**entry, "eval_score": "high", "timestamp": None} for entry in listed]))
     (copy("bad_summary") / "summary.json").write_text("{")
+    for name in ("no_config", "bad_yaml"):
+        (root / name / "summary.json").unlink()  # a run with a summary is done, whatever else it lacks
     (copy("binary") / "update_log.csv").write_bytes(bytes(range(256)) * 40)
     (copy("twice") / "update_log.csv").write_text("step,env_frames,loss,loss\n1,4,0.5,0.6\n2,8,0.4,0.5\n")
     (copy("no_steps") / "eval_log.csv").write_text("eval_mean_return\n1\n2\n")
