@@ -23,7 +23,7 @@ STEPS = 200
 
 def small(agent: Mapping[str, Any]) -> list[str]:
     """The same agent with one game, little to hold and little to learn from."""
-    words = ["hardware.torch_threads=1", "hardware.env_threads=1", "training.num_envs=1", "env_protocol.noop_max=1"]
+    words = ["hardware.torch_threads=1", "hardware.env_threads=1", "training.num_envs=2", "env_protocol.noop_max=1"]
     if agent["kind"] == "value":
         words += ["replay.capacity=1000", "training.warmup_random_steps=190", "agent.batch_size=2"]
     for key, value in {"rollout_steps": 100, "epochs": 1, "minibatches": 2}.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -152,9 +153,9 @@ class RunReader:
             frames=int(_number(update.get("env_frames")) or _number(episode.get("env_frames")) or 0),
             total_frames=int(_number(_at(config, "training", "total_env_frames")) or 0) or None,
             steps_per_second=_number(update.get("steps_per_second")),
-            last_score=means[-1] if means else _number(update.get("return_mean_100")),
-            best_score=max(means) if means else None,
-            human_normalized=normalized[-1] if normalized else None,
+            last_score=float(means[-1]) if len(means) else _number(update.get("return_mean_100")),
+            best_score=float(means.max()) if len(means) else None,
+            human_normalized=float(normalized[-1]) if len(normalized) else None,
             written_at=written_at,
             problem=f"no {' and no '.join(missing)} yet" if missing else "",
         )
@@ -212,8 +213,9 @@ def _alive(pid: Any) -> bool:
     return True
 
 
-def _values(table: Any, column: str) -> list[float]:
-    return [float(value) for value in table[column].dropna()] if column in table else []
+def _values(table: Any, column: str) -> Any:
+    """What a column says [N], without its gaps."""
+    return table[column].dropna().to_numpy(float) if column in table else np.empty(0)
 
 
 def _stamp(path: Path | str) -> tuple[int, int]:
