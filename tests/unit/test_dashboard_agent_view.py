@@ -25,7 +25,7 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 def page(folder: str) -> None:
     from retrograd.dashboard import context
-    from retrograd.dashboard.pages import agent_view
+    from retrograd.dashboard.views import agent_view
 
     seen = context.look(folder)
     if seen is not None:

@@ -20,7 +20,7 @@ def page(folder: str, name: str) -> None:
 
     seen = context.look(folder)
     if seen is not None:
-        importlib.import_module(f"retrograd.dashboard.pages.{name}").show(seen)
+        importlib.import_module(f"retrograd.dashboard.views.{name}").show(seen)
 
 
 def draw(folder, name):

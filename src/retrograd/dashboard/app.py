@@ -9,7 +9,7 @@ from types import ModuleType
 import streamlit as st
 
 from retrograd.dashboard import context
-from retrograd.dashboard.pages import ablations, agent_view, config_diff, curves, games, overview, videos
+from retrograd.dashboard.views import ablations, agent_view, config_diff, curves, games, overview, videos
 
 PAGES = {
     "overview": overview,

@@ -8,7 +8,7 @@ import streamlit as st
 
 from retrograd.dashboard import charts
 from retrograd.dashboard.context import Context, choose_run, quote
-from retrograd.dashboard.pages.curves import curve
+from retrograd.dashboard.views.curves import curve
 
 TITLE, ICON = "Video Player", ":material/smart_display:"
 

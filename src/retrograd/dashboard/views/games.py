@@ -10,7 +10,7 @@ import streamlit as st
 
 from retrograd.dashboard import charts, series
 from retrograd.dashboard.context import Context, quote
-from retrograd.dashboard.pages.curves import curve
+from retrograd.dashboard.views.curves import curve
 from retrograd.dashboard.runs import RunInfo
 
 TITLE, ICON = "Game Comparison", ":material/sports_esports:"

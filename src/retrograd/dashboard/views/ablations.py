@@ -10,7 +10,7 @@ import streamlit as st
 
 from retrograd.dashboard import charts, series
 from retrograd.dashboard.context import Context
-from retrograd.dashboard.pages.curves import curve
+from retrograd.dashboard.views.curves import curve
 
 TITLE, ICON = "Ablation Comparator", ":material/stacked_bar_chart:"
 ANY = "Runs of my choice"
