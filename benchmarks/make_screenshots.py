@@ -2,6 +2,7 @@
 
 python benchmarks/make_screenshots.py                       trains for a few minutes first; or: make screenshots
 python benchmarks/make_screenshots.py --keep FOLDER         keeps the runs, and uses those that are there
+python benchmarks/make_screenshots.py --run outputs/pong    shows this trained run instead of a few minutes of Breakout
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from retrograd import cli  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 LARGEST_BYTES = 250_000
 DAY_SECONDS = 86_400
+SHOWN = "trained_agent"  # the run of Video Player and Agent view
 
 SWEEP = [
     "sweep", "--name", "ppo_epochs", "--jobs", "2", "agent=ppo", "agent.epochs=1,10", "seed=0,1,2", "env=cartpole",
@@ -34,22 +36,25 @@ SWEEP = [
     "hardware.torch_threads=1",
 ]  # fmt: skip
 BREAKOUT = [
-    "train", "env=breakout", "run_name=breakout_dqn", "training.total_env_frames=8000", "replay.capacity=4000",
+    "train", "env=breakout", f"run_name={SHOWN}", "training.total_env_frames=8000", "replay.capacity=4000",
     "training.warmup_random_steps=800", "training.light_eval_every_frames=1000",
     "training.full_eval_every_frames=4000", "eval.light_episodes=2", "eval.full_episodes=2", "eval.num_envs=2",
     "training.log_every_steps=200", "hardware.torch_threads=1", "hardware.env_threads=1",
 ]  # fmt: skip
 
-EXPLAIN = ["--steps", "120", "--every", "8", "--visit-steps", "400", "--no-plots", "--no-video"]
+EXPLAIN = ["--steps", "240", "--every", "8", "--visit-steps", "400", "--no-plots", "--no-video"]
 
 
-def make_runs(folder: Path) -> None:
+def make_runs(folder: Path, shown: Path | None) -> None:
     """A small sweep, a run with videos, and the logs of docs/results."""
     if not (folder / "sweeps").exists():
         assert cli.main([*SWEEP, f"output_dir={folder}"]) == 0
-    if not (folder / "breakout_dqn").exists():
-        assert cli.main([*BREAKOUT, f"output_dir={folder}"]) == 0
-        assert cli.main(["explain", str(folder / "breakout_dqn"), *EXPLAIN]) == 0
+    if not (folder / SHOWN).exists():
+        if shown is None:
+            assert cli.main([*BREAKOUT, f"output_dir={folder}"]) == 0
+        else:
+            shutil.copytree(shown, folder / SHOWN, symlinks=True)
+        assert cli.main(["explain", str(folder / SHOWN), *EXPLAIN]) == 0
     yesterday = time.time() - DAY_SECONDS  # logs that somebody has just checked out do not belong to a run going on
     for logs in sorted((ROOT / "docs" / "results" / "logs").iterdir()):
         shutil.copytree(logs, folder / logs.name, dirs_exist_ok=True)
@@ -65,7 +70,7 @@ def overview(visit: driving.Visit) -> None:
 def curves(visit: driving.Visit) -> None:
     visit.open("curves")
     visit.clear("Runs")
-    visit.add("Runs", "ms_pacman_dqn")
+    visit.add("Runs", "pong_ppo")
     visit.choose("Figure", "eval_mean_return")
     visit.switch("Published curves")
     visit.wait(lambda: visit.charts() and len(visit.charts()[0]["lines"]) > 1, "no published curve")
@@ -73,15 +78,19 @@ def curves(visit: driving.Visit) -> None:
 
 def videos(visit: driving.Visit) -> None:
     visit.open("videos")
-    visit.choose("Run A", "breakout_dqn")
+    visit.choose("Run A", SHOWN)
     visit.page.wait_for_function("() => document.querySelector('video')?.readyState >= 2")
     visit.page.evaluate("() => { document.querySelector('video').currentTime = 2.0; }")
 
 
 def agent_view(visit: driving.Visit) -> None:
     visit.open("agent-view")
-    visit.choose("Run", "breakout_dqn")
+    visit.choose("Run", SHOWN)
     visit.wait(lambda: len(visit.charts()) > 1, "no charts")
+    slider = visit.page.get_by_test_id("stSlider").filter(has_text="Step of the game").get_by_role("slider")
+    for _ in range(14):  # the ball is in play by then
+        slider.press("ArrowRight")
+        visit.settle()
 
 
 def games(visit: driving.Visit) -> None:
@@ -134,12 +143,13 @@ def take(folder: Path, names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of the runs")
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help="a trained run with videos, for two of the pages")
     parser.add_argument("--only", nargs="+", choices=SHOTS, default=list(SHOTS), help="pages")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or Path(temporary) / "outputs").resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        make_runs(folder)
+        make_runs(folder, options.run)
         take(folder, options.only)
 
 
