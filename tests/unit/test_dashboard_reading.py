@@ -14,7 +14,7 @@ pytest.importorskip("pandas", reason="the dashboard extra is not installed")
 
 from retrograd.dashboard.folder import OutputFolder
 from retrograd.dashboard.runs import RunReader
-from retrograd.dashboard.tables import GrowingTable, header_of, last_row
+from retrograd.dashboard.tables import GrowingTable, header_of, last_row, read_columns
 
 CONFIG = "seed: 3\ntrack: custom\nenv: {name: pong}\nagent: {name: ppo}\nenv_protocol: {name: paper_v4}\n"
 CONFIG += "training: {total_env_frames: 4000}\n"
@@ -247,7 +247,21 @@ def test_two_hundred_long_runs_are_listed_without_reading_them(tmp_path, monkeyp
         RunReader, "table", lambda self, run, kind: read_kinds.append(kind) or original(self, run, kind)
     )
     assert len(RunReader(OutputFolder(tmp_path)).infos()) == 200
-    assert set(read_kinds) == {"eval"}  # the long logs are looked at from their end only
+    assert read_kinds == []  # logs are looked at from their end, and for a column or two
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "5,oops,0.5\n", "6,1\n", "7,4.0,0."], ids=["whole", "no number", "short", "half"]
+)
+def test_few_columns_equal_those_of_the_whole_table(tmp_path, broken):
+    path = tmp_path / "eval_log.csv"
+    path.write_text(f"step,mean,normalized\n1,2.5,0.1\n2,,0.2\n3,-1,\n{broken}")
+    table = GrowingTable(path).read()
+    for name, values in zip(("mean", "normalized"), read_columns(path, ("mean", "normalized")), strict=True):
+        assert values.tolist() == table[name].dropna().tolist()
+    assert read_columns(path, ("mean",))[0].tolist() == [2.5, -1.0]
+    assert [len(values) for values in read_columns(path, ("nothing",))] == [0]
+    assert [len(values) for values in read_columns(None, ("mean",))] == [0]
 
 
 def traversals():

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
 from retrograd.dashboard.folder import OutputFolder, RunFolder
 from retrograd.dashboard.settings import flatten
-from retrograd.dashboard.tables import GrowingTable, header_of, last_row
+from retrograd.dashboard.tables import GrowingTable, header_of, last_row, read_columns
 
 STALE_SECONDS = 180.0  # a run that has written nothing for so long is not going on
 TABLES = ("train", "update", "eval")
@@ -63,6 +62,7 @@ class RunReader:
     _tables: dict[tuple[str, str], GrowingTable] = field(default_factory=dict)
     _texts: dict[tuple[Path, Any], tuple[tuple[int, int], Any]] = field(default_factory=dict)
     _infos: dict[str, tuple[Any, RunInfo]] = field(default_factory=dict)
+    _settings: dict[str, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
 
     def infos(self, runs: Iterable[RunFolder] | None = None) -> list[RunInfo]:
         """All runs, the most recently written first."""
@@ -99,7 +99,11 @@ class RunReader:
 
     def settings(self, run: RunFolder) -> dict[str, str]:
         """The config as flat text: ``agent.gamma`` → ``0.99``."""
-        return self._document(run.file(".hydra/config.yaml"), _load_settings) or {}
+        config = self.config(run)
+        known = self._settings.get(run.name)
+        if known is None or known[0] is not config:  # the same object as long as the file is the same
+            self._settings[run.name] = known = (config, dict(flatten(config)))
+        return known[1]
 
     def versions(self, run: RunFolder) -> dict[str, Any]:
         value = self._document(run.file("versions.json"), json.loads)
@@ -139,8 +143,7 @@ class RunReader:
     def _read_info(self, run: RunFolder, written_at: float) -> RunInfo:
         config = self.config(run)
         update, episode = last_row(run.file("update_log.csv")), last_row(run.file("train_log.csv"))
-        scores = self.table(run, "eval")
-        means, normalized = _values(scores, "eval_mean_return"), _values(scores, "eval_human_normalized")
+        means, normalized = read_columns(run.file("eval_log.csv"), ("eval_mean_return", "eval_human_normalized"))
         missing = [name for name in ("config", "training log") if not {"config": config, "training log": update}[name]]
         return RunInfo(
             name=run.name,
@@ -195,11 +198,6 @@ def _load_yaml(text: str) -> Any:
         loader.dispose()
 
 
-def _load_settings(text: str) -> dict[str, str]:
-    value = _load_yaml(text)
-    return dict(flatten(value)) if isinstance(value, dict) else {}
-
-
 def _alive(pid: Any) -> bool:
     """Whether a process of that number is there; asking does not disturb it."""
     if not isinstance(pid, int) or pid < 1:
@@ -211,11 +209,6 @@ def _alive(pid: Any) -> bool:
     except OSError:
         return True  # another user's
     return True
-
-
-def _values(table: Any, column: str) -> Any:
-    """What a column says [N], without its gaps."""
-    return table[column].dropna().to_numpy(float) if column in table else np.empty(0)
 
 
 def _stamp(path: Path | str) -> tuple[int, int]:

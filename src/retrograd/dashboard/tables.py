@@ -8,7 +8,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -91,17 +93,46 @@ def _parse_numbers(whole: bytes, columns: Sequence[str]) -> pd.DataFrame | None:
     """The quick way; None where a line has another length or a value is no number."""
     if not whole.strip():
         return pd.DataFrame()
-    types = {name: pa.string() if name in TEXT_COLUMNS else pa.float64() for name in columns}
     try:
-        table = arrow_csv.read_csv(
-            io.BytesIO(whole),
-            read_options=arrow_csv.ReadOptions(column_names=list(columns), use_threads=False),
-            parse_options=arrow_csv.ParseOptions(quote_char=False),
-            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN", "None"]),
-        )
+        return _read_arrow(whole, columns).to_pandas()
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         return None
-    return table.to_pandas()
+
+
+def _read_arrow(whole: bytes, columns: Sequence[str], include: Sequence[str] = ()) -> Any:
+    """Rows as a table of ``columns``, or of those to ``include`` alone."""
+    types = {name: pa.string() if name in TEXT_COLUMNS else pa.float64() for name in columns}
+    return arrow_csv.read_csv(
+        io.BytesIO(whole),
+        read_options=arrow_csv.ReadOptions(column_names=list(columns), use_threads=False),
+        parse_options=arrow_csv.ParseOptions(quote_char=False),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=types, null_values=["", "nan", "NaN", "None"], include_columns=list(include)
+        ),
+    )
+
+
+def read_columns(path: Path | None, names: Sequence[str]) -> list[np.ndarray]:
+    """A few columns of a CSV file without their gaps, for lists of many runs; the rest is not even turned into numbers.
+
+    Empty where there is no such column. Where a line cannot be read it is what a ``GrowingTable`` finds in the file.
+    """
+    there = [name for name in names if name in header_of(path)]
+    found: dict[str, np.ndarray] = {}
+    if path is not None and there:
+        try:
+            table = _read_arrow(_whole_lines(path), header_of(path), include=there)
+            found = {name: table[name].drop_null().to_numpy() for name in there}
+        except (OSError, pa.ArrowInvalid, pa.ArrowKeyError):
+            frame = GrowingTable(path).read()
+            found = {name: frame[name].dropna().to_numpy(float) for name in there if name in frame}
+    return [found.get(name, np.empty(0)) for name in names]
+
+
+def _whole_lines(path: Path) -> bytes:
+    """All rows that have been written to their end, without the header."""
+    text = path.read_bytes()
+    return text[text.index(b"\n") + 1 : text.rfind(b"\n") + 1]
 
 
 def column_names(header: bytes) -> list[str]:

@@ -10,8 +10,8 @@ import streamlit as st
 
 from retrograd.dashboard import charts, series
 from retrograd.dashboard.context import Context, quote
-from retrograd.dashboard.views.curves import curve
 from retrograd.dashboard.runs import RunInfo
+from retrograd.dashboard.views.curves import curve
 
 TITLE, ICON = "Game Comparison", ":material/sports_esports:"
 MOST_DRAWN = 24  # more lines than that cannot be told apart
