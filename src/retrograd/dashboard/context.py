@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import streamlit as st
 
@@ -46,8 +46,9 @@ class Context:
         return label_runs(settings, {name: self.info(name).family for name in names})
 
 
-@st.cache_resource(show_spinner=False)
+@cache
 def reader_of(folder: str) -> RunReader:
+    """One for all sessions: what one of them has read the others need not read again."""
     return RunReader(OutputFolder(folder))
 
 

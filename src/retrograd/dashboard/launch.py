@@ -24,5 +24,5 @@ SETTINGS = {
 def command(folder: Path, port: int) -> list[str]:
     """The command line that serves ``folder`` on ``port`` of this machine."""
     app = Path(__file__).with_name("app.py")
-    words = [sys.executable, "-m", "streamlit", "run", str(app), f"--server.port={port}"]
+    words = [sys.executable, "-m", "retrograd.dashboard.serve", "run", str(app), f"--server.port={port}"]
     return [*words, *(f"--{key}={value}" for key, value in SETTINGS.items()), "--", str(folder)]
