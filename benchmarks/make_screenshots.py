@@ -73,7 +73,7 @@ def curves(visit: driving.Visit) -> None:
     visit.add("Runs", "pong_ppo")
     visit.choose("Figure", "eval_mean_return")
     visit.switch("Published curves")
-    visit.wait(lambda: visit.charts() and len(visit.charts()[0]["lines"]) > 1, "no published curve")
+    visit.wait(lambda: len(visit.chart()["lines"]) > 1, "no published curve")
 
 
 def videos(visit: driving.Visit) -> None:

@@ -151,6 +151,11 @@ class Visit:
         found: list[dict[str, Any]] = self.page.evaluate(CHARTS)
         return found
 
+    def chart(self) -> dict[str, Any]:
+        """The first one, as soon as it has lines: while a page is drawn anew it may be gone for a moment."""
+        found: dict[str, Any] = self.wait(lambda: [one for one in self.charts()[:1] if one["lines"]], "no chart")[0]
+        return found
+
     def tables(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.page.evaluate(TABLES)
         return found

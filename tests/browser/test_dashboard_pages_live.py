@@ -29,8 +29,8 @@ def test_the_menu_leads_to_every_page(dashboard, look):
 
 def open_curves(visit, path="curves"):
     visit.open(path)
-    visit.wait(lambda: visit.charts() and visit.charts()[0]["lines"], "no curve")
-    return visit.charts()[0]
+    visit.wait(lambda: visit.charts() and visit.chart()["lines"], "no curve")
+    return visit.chart()
 
 
 def test_another_figure_is_drawn(dashboard, look):
@@ -38,19 +38,19 @@ def test_another_figure_is_drawn(dashboard, look):
     before = open_curves(visit)
     assert before["y_title"] == "mean return of an evaluation (points)"
     visit.choose("Figure", "loss")
-    visit.wait(lambda: visit.charts()[0]["y_title"] == "loss", "the loss is not drawn")
-    assert visit.charts()[0]["lines"][0]["y"] != before["lines"][0]["y"]
+    visit.wait(lambda: visit.chart()["y_title"] == "loss", "the loss is not drawn")
+    assert visit.chart()["lines"][0]["y"] != before["lines"][0]["y"]
 
 
 def test_smoothing_smooths(dashboard, look):
     visit = look(dashboard)
     open_curves(visit)
     visit.choose("Figure", "episode_return")
-    visit.wait(lambda: visit.charts()[0]["y_title"].startswith("return of a game"), "the figure is not drawn")
-    rough = visit.charts()[0]["lines"][0]
+    visit.wait(lambda: visit.chart()["y_title"].startswith("return of a game"), "the figure is not drawn")
+    rough = visit.chart()["lines"][0]
     visit.page.get_by_role("slider").press("End")
-    visit.wait(lambda: visit.charts()[0]["lines"][0]["y"] != rough["y"], "smoothing changes nothing")
-    smooth = visit.charts()[0]["lines"][0]
+    visit.wait(lambda: visit.chart()["lines"][0]["y"] != rough["y"], "smoothing changes nothing")
+    smooth = visit.chart()["lines"][0]
     assert smooth["x"] == rough["x"]
     assert np.abs(np.diff(smooth["y"])).mean() < 0.5 * np.abs(np.diff(rough["y"])).mean()
 
@@ -61,17 +61,17 @@ def test_the_x_axis_can_be_chosen(dashboard, look):
     assert frames["x_title"] == "emulator frames"
     for title in ("agent steps", "hours of training"):
         visit.choose("Against", title)
-        visit.wait(lambda title=title: visit.charts()[0]["x_title"] == title, f"not drawn against {title}")
-    assert max(visit.charts()[0]["lines"][0]["x"]) < 1 < max(frames["lines"][0]["x"])  # hours of a run of seconds
+        visit.wait(lambda title=title: visit.chart()["x_title"] == title, f"not drawn against {title}")
+    assert max(visit.chart()["lines"][0]["x"]) < 1 < max(frames["lines"][0]["x"])  # hours of a run of seconds
 
 
 def test_seeds_become_one_line(dashboard, look):
     visit = look(dashboard)
     open_curves(visit)
-    names = [line["name"] for line in visit.charts()[0]["lines"]]
+    names = [line["name"] for line in visit.chart()["lines"]]
     visit.switch("Seeds together")
-    visit.wait(lambda: [line["name"] for line in visit.charts()[0]["lines"]] != names, "still a line a run")
-    shown = [line["name"] for line in visit.charts()[0]["lines"] if line["shown"]]
+    visit.wait(lambda: [line["name"] for line in visit.chart()["lines"]] != names, "still a line a run")
+    shown = [line["name"] for line in visit.chart()["lines"] if line["shown"]]
     assert any("2 seeds: mean and range" in name for name in shown)
 
 
@@ -130,7 +130,7 @@ def test_what_a_variant_brings(dashboard, look):
     assert [line["x"][0] == 0 for line in bars["lines"]] == [True, False]  # the first is what is compared with
     assert sum(line["shown"] for line in curves["lines"]) == 2
     visit.choose("Compared with", "ppo")
-    visit.wait(lambda: visit.charts()[0]["lines"][1]["x"][0] == 0, "the other variant is not compared with")
+    visit.wait(lambda: visit.chart()["lines"][1]["x"][0] == 0, "the other variant is not compared with")
 
 
 def test_a_game_can_be_chosen(dashboard, look):
