@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +15,9 @@ try:
     import fcntl
 except ImportError:  # not on Windows, where an open file is protected by the system
     fcntl = None  # type: ignore[assignment]
+
+
+NAMING_SECONDS = 1.0  # how long a new holder may take to write its name
 
 
 class RunLock:
@@ -53,9 +57,27 @@ class RunLock:
 
 
 def _read_holder(file: IO[str]) -> str:
+    """Who holds it. One that was killed left its name behind; the holder of now may be about to write its own."""
+    until = time.monotonic() + NAMING_SECONDS
+    while True:
+        try:
+            file.seek(0)
+            holder: Any = json.load(file)
+            pid, host = int(holder["pid"]), holder["host"]
+            if host != platform.node() or _is_alive(pid):
+                return f"process {pid} on {host}"
+        except (ValueError, KeyError, TypeError, OSError):
+            pass  # half written, or not yet
+        if time.monotonic() > until:
+            return "another process"
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
     try:
-        file.seek(0)
-        holder: Any = json.load(file)
-        return f"process {int(holder['pid'])} on {holder['host']}"
-    except (ValueError, KeyError, TypeError, OSError):
-        return "another process"
+        os.kill(pid, 0)  # asks, and sends nothing
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's
+    return True
