@@ -161,10 +161,16 @@ class Visit:
         return found
 
     def wait(self, condition: Callable[[], Any], complaint: str) -> Any:
-        """As ``wait_until``, while the browser goes on with its own work."""
+        """As ``wait_until``, while the browser goes on with its own work.
+
+        A page that is drawn anew may have no chart or table for a moment: what is not there yet is waited for.
+        """
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
-            answer = condition()
+            try:
+                answer = condition()
+            except IndexError:
+                answer = None
             if answer:
                 return answer
             assert time.monotonic() < until, complaint
