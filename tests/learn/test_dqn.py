@@ -105,6 +105,7 @@ def bootstrap_through_terminals(monkeypatch):
         return reward, np.full_like(discount, self.gamma), length
 
     monkeypatch.setattr(NStep, "measure", broken)
+    monkeypatch.setattr("retrograd.replay.n_step.KERNELS", None)  # the C side does not ask it
 
 
 def never_sync_the_target(monkeypatch):
