@@ -122,10 +122,13 @@ def gains(module):
 
 
 def test_residual_convolutions_have_a_gain_of_one():
-    torch.manual_seed(0)  # the power iterations that find a gain have not converged for every start
+    torch.manual_seed(0)
     encoder = ImpalaCNN(SCREEN, None, spectral_norm=True)
     assert len(list(gains(encoder))) == 12
-    assert max(gains(encoder)) <= 1.1
+    assert max(gains(encoder)) <= 1.1  # a first estimate
+    for _ in range(40):  # each pass in training is a power iteration more
+        encoder(torch.zeros(1, *SCREEN.shape, dtype=torch.uint8))
+    assert max(gains(encoder)) <= 1.02
 
 
 def test_power_iterations_happen_only_where_it_learns():
