@@ -96,7 +96,7 @@ types: $(STAMP) ## mypy
 benchmark: $(STAMP) ## whole training runs beside other libraries, taken in turns (about 40 minutes)
 	$(BIN)/python benchmarks/peers.py --peers-venv .peers --output peers.json --picture peers.png
 
-benchmark-quick: $(STAMP) ## has our share of the limit fallen? (under 3 minutes)
+benchmark-quick: $(STAMP) ## has our share of the limit fallen?
 	$(BIN)/python benchmarks/peers.py --quick
 
 results: $(STAMP) ## draw the figures of docs/results from their logs

@@ -168,7 +168,7 @@ def fallen(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
 
 
 def shorter(contest: Contest) -> Contest:
-    """For the quick form: half of the steps, so that all of it takes less than three minutes."""
+    """For the quick form: half of the steps."""
     return replace(contest, steps=contest.steps // 2)
 
 

@@ -14,7 +14,7 @@ from retrograd.core.types import Array
 
 BUILT_FOR = 1  # a build left over from another version of the sources is not used
 PIECE = 1 << 15  # elements of weights, gradients and moments that stay in a core's cache together
-MOST_THREADS = 2  # the extension works on one core, torch shares its operations out
+MOST_THREADS = 2  # the extension works on one core, torch shares its operations out; where they meet is not measured
 
 
 def load_steps() -> ModuleType | None:
