@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,10 @@ from retrograd.core.types import EnvSpec
 
 if TYPE_CHECKING:
     from retrograd.core.protocols import VecEnv
+    from retrograd.replay.saving import ReplaySaver
+    from retrograd.training.checkpoint import CheckpointStore
     from retrograd.training.lock import RunLock
+    from retrograd.training.loop import Loop
     from retrograd.training.run import Plan
     from retrograd.training.trainer import Trainer
 
@@ -112,11 +116,8 @@ def assemble(
     from retrograd.tracking.console import ConsoleSink, NullConsole
     from retrograd.tracking.csv import CsvSink
     from retrograd.tracking.logger import Logger
-    from retrograd.tracking.system import SystemMonitor
-    from retrograd.training.checkpoint import CheckpointStore
     from retrograd.training.loop import Loop
     from retrograd.training.resources import MemoryWatch
-    from retrograd.training.rotation import Rotation
     from retrograd.training.run import Run
     from retrograd.training.trainer import Trainer
 
@@ -124,11 +125,8 @@ def assemble(
     agent = builder.agent(envs.spec)
     compile_agent(builder, agent, envs.spec)
     plan = make_plan(config, envs.spec)
-    progress = (
-        NullConsole()
-        if quiet
-        else ConsoleSink(plan.total_steps, prefill_until_step=plan.warmup_steps, start_step=start_step)
-    )
+    console = partial(ConsoleSink, plan.total_steps, prefill_until_step=plan.warmup_steps, start_step=start_step)
+    progress = NullConsole() if quiet else console()
     logger = Logger([progress])
     run = Run(
         plan,
@@ -137,23 +135,17 @@ def assemble(
         ),
         on_update=lambda update: logger.tracker.update(update.metrics),
     )
-    loop = Loop(*builder.loop(agent, envs, run))
-
-    def restarts() -> dict[str, float]:
-        return {"env_restarts": getattr(envs, "restarts", 0)} if config["hardware"]["workers"] else {}
-
-    system = SystemMonitor(builder.gpu_uuid())
-    saving, kept = config["checkpoint"], loop.replay is not None and config["checkpoint"]["replay"]
+    loop = _with_machine_metrics(Loop(*builder.loop(agent, envs, run)), builder, envs)
+    saves_replay = loop.replay is not None and config["checkpoint"]["replay"]
     check_disk(
         Path(config["output_dir"]),
         parts=agent.parts,
-        checkpoints=saving["keep_last"] + 2,  # the best, and the one being written
-        replay_bytes=memory_needed(config) - FIXED_BYTES if kept else 0,
+        checkpoints=config["checkpoint"]["keep_last"] + 2,  # the best, and the one being written
+        replay_bytes=memory_needed(config) - FIXED_BYTES if saves_replay else 0,
     )
     lock = open_folder()
     folder = lock.folder
-    logger.add(CsvSink(folder, update_columns=builder.update_columns()))
-    for sink in open_trackers(config, folder):
+    for sink in (CsvSink(folder, update_columns=builder.update_columns()), *open_trackers(config, folder)):
         logger.add(sink)
     seed_globals(config["seed"])
     replay_files = ReplaySaver(folder / "replay") if loop.replay is not None else None
@@ -161,26 +153,43 @@ def assemble(
         agent,
         envs,
         run,
-        loop._replace(log_extras=lambda: {**loop.log_extras(), **restarts(), **system.sample()}),
+        loop,
         folder=folder,
         config_yaml=config.to_yaml(),
         logger=logger,
         progress=progress,
         judge=Judge(builder, agent, stop=lambda: run.stop_requested),
-        store=CheckpointStore(
-            folder,
-            Rotation(saving["keep_last"], saving["keep_every_frames"]),
-            keep_replay_files=None if replay_files is None else replay_files.keep_only,
-        ),
+        store=_checkpoints(config, folder, replay_files),
         streams=builder.streams,
         light_episodes=config["eval"]["light_episodes"],
         full_episodes=config["eval"]["full_episodes"],
         record_video=config["eval"]["record_video"],
-        replay_files=replay_files if saving["replay"] else None,
+        replay_files=replay_files if saves_replay else None,
         horizon=builder.horizon(envs.spec),
         lock=lock,
         memory=MemoryWatch(config["hardware"]["memory_watch_fraction"]),
     )
+
+
+def _with_machine_metrics(loop: Loop, builder: Builder, envs: VecEnv) -> Loop:
+    """The loop's log lines, with what the machine does and how often workers had to be started again."""
+    from retrograd.tracking.system import SystemMonitor
+
+    system = SystemMonitor(builder.gpu_uuid())
+
+    def extras() -> dict[str, float]:
+        restarts = {"env_restarts": getattr(envs, "restarts", 0)} if builder.config["hardware"]["workers"] else {}
+        return {**loop.log_extras(), **restarts, **system.sample()}
+
+    return loop._replace(log_extras=extras)
+
+
+def _checkpoints(config: Config, folder: Path, replay_files: ReplaySaver | None) -> CheckpointStore:
+    from retrograd.training.checkpoint import CheckpointStore
+    from retrograd.training.rotation import Rotation
+
+    kept = Rotation(config["checkpoint"]["keep_last"], config["checkpoint"]["keep_every_frames"])
+    return CheckpointStore(folder, kept, keep_replay_files=None if replay_files is None else replay_files.keep_only)
 
 
 def _open_folder(folder: Path, builder: Builder, command_line: Sequence[str]) -> RunLock:
