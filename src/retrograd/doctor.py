@@ -38,7 +38,7 @@ def examine(overrides: Sequence[str] = ()) -> tuple[str, bool]:
         ("environment", lambda: _environment(config)),
         ("video", _video),
         ("fast tree", _tree),
-        ("fast steps", _steps),
+        ("fast steps", _network_kernels),
         ("run memory", lambda: _run_memory(config)),
         ("run disk", lambda: _run_disk(config)),
     ]
@@ -101,11 +101,11 @@ def _tree() -> str:
     return "compiled"
 
 
-def _steps() -> str:
-    from retrograd.networks.optimizers import STEPS
+def _network_kernels() -> str:
+    from retrograd.networks.kernels import KERNELS
 
-    if STEPS is None:
-        return "not compiled: torch does the steps of RMSprop, slower with the same results"
+    if KERNELS is None:
+        return "not compiled: torch scales pictures and does the steps of RMSprop, slower with the same results"
     return "compiled"
 
 

@@ -11,7 +11,7 @@ import torch
 from retrograd.networks import optimizers
 from retrograd.networks.optimizers import DeepMindRMSprop, TensorFlowRMSprop, flat_arrays
 
-needs_extension = pytest.mark.skipif(optimizers.STEPS is None, reason="the extension was not built")
+needs_extension = pytest.mark.skipif(optimizers.KERNELS is None, reason="the extension was not built")
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def test_what_lies_otherwise_is_stepped_all_the_same():
 
 @needs_extension
 def test_arrays_that_do_not_fit_are_refused():
-    steps, good = optimizers.STEPS, np.zeros(4, np.float32)
+    steps, good = optimizers.KERNELS, np.zeros(4, np.float32)
     for bad in (np.zeros(3, np.float32), np.zeros(4), np.zeros((4, 4), np.float32)[:, 0]):
         with pytest.raises((ValueError, BufferError)):
             steps.plain(good, good, bad, 0.9, 0.1, 0.1)

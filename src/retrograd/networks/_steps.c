@@ -5,23 +5,10 @@
  * Products are added by fused multiply-add, as torch's own operations do, and the root is left to torch, whose own is not
  * rounded exactly everywhere: so both ways give the same bits, and the tests hold them together. A processor without the
  * instruction leaves all the work to torch. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_kernels.h"
 #include <math.h>
 
 #define MOST_ARRAYS 4
-#define VERSION_OF_STEPS 1
-
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#define FAST __attribute__((target("avx2,fma")))
-static int usable(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#elif defined(__aarch64__)
-#define FAST
-static int usable(void) { return 1; }
-#else
-#define FAST
-static int usable(void) { return 0; }
-#endif
 
 /* m <- m + (1 - momentum)(g - m)    v <- decay v + (1 - decay) g^2    root <- v - m^2 + eps */
 FAST static void move_centered(const float *restrict grad, float *restrict mean, float *restrict square,
@@ -73,7 +60,7 @@ static Py_ssize_t hold(PyObject **object, Py_buffer *view, int arrays) {
     return bytes / (Py_ssize_t)sizeof(float);
 }
 
-static PyObject *centered(PyObject *self, PyObject *arguments) {
+PyObject *centered(PyObject *self, PyObject *arguments) {
     PyObject *object[MOST_ARRAYS];
     Py_buffer view[MOST_ARRAYS];
     double decay, rest, pull, eps;
@@ -88,7 +75,7 @@ static PyObject *centered(PyObject *self, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
-static PyObject *plain(PyObject *self, PyObject *arguments) {
+PyObject *plain(PyObject *self, PyObject *arguments) {
     PyObject *object[MOST_ARRAYS];
     Py_buffer view[MOST_ARRAYS];
     double decay, rest, eps;
@@ -100,7 +87,7 @@ static PyObject *plain(PyObject *self, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
-static PyObject *descend(PyObject *self, PyObject *arguments) {
+PyObject *descend(PyObject *self, PyObject *arguments) {
     PyObject *object[MOST_ARRAYS];
     Py_buffer view[MOST_ARRAYS];
     double lr;
@@ -110,21 +97,4 @@ static PyObject *descend(PyObject *self, PyObject *arguments) {
     move_weights(view[0].buf, view[1].buf, view[2].buf, count, (float)lr);
     for (int i = 0; i < 3; i++) PyBuffer_Release(&view[i]);
     Py_RETURN_NONE;
-}
-
-static PyMethodDef methods[] = {
-    {"centered", centered, METH_VARARGS, "centered(grad, mean, square, root, decay, 1 - decay, 1 - momentum, eps)"},
-    {"plain", plain, METH_VARARGS, "plain(grad, square, root, decay, 1 - decay, eps)"},
-    {"descend", descend, METH_VARARGS, "descend(grad, root, weight, lr)"},
-    {NULL, NULL, 0, NULL},
-};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_steps", NULL, -1, methods, NULL, NULL, NULL, NULL};
-PyMODINIT_FUNC PyInit__steps(void) {
-    PyObject *made = PyModule_Create(&module);
-    if (made && (PyModule_AddIntConstant(made, "VERSION", VERSION_OF_STEPS) < 0 ||
-                 PyModule_AddIntConstant(made, "USABLE", usable()) < 0)) {
-        Py_DECREF(made);
-        return NULL;
-    }
-    return made;
 }

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec
+from retrograd.networks.kernels import scale_pixels
 from retrograd.networks.layers import SpectralConv2d
 
 Observation = Tensor | dict[str, Tensor]
@@ -67,8 +68,7 @@ class NatureCNN(nn.Module):
             self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor) -> Tensor:
-        layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
+        pixels = scale_pixels(obs, channels_last=self.channels_last)  # [B, C, H, W]
         with lowered(self.compute_dtype, pixels):
             # flattened in channel, row, column order in both layouts
             features: Tensor = self.project(self.convolutions(pixels).flatten(1))
@@ -115,8 +115,7 @@ class ImpalaCNN(nn.Module):
             self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor) -> Tensor:
-        layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        pixels = obs.to(torch.float32, memory_format=layout).mul_(1 / 255)  # [B, C, H, W]
+        pixels = scale_pixels(obs, channels_last=self.channels_last)  # [B, C, H, W]
         with lowered(self.compute_dtype, pixels):
             features: Tensor = self.project(self.convolutions(pixels).flatten(1))
         return features.float()

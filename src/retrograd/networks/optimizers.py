@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from retrograd.core.types import Array
+from retrograd.networks.kernels import KERNELS
 
-BUILT_FOR = 1  # a build left over from another version of the sources is not used
 PIECE = 1 << 15  # elements of weights, gradients and moments that stay in a core's cache together
 MOST_THREADS = 2  # the extension works on one core, torch shares its operations out; where they meet is not measured
-
-
-def load_steps() -> ModuleType | None:
-    """The C extension, or None where it was not built or the processor lacks its instructions."""
-    try:
-        steps = importlib.import_module("retrograd.networks._steps")
-    except ImportError:
-        return None
-    return steps if steps.VERSION == BUILT_FOR and steps.USABLE else None
-
-
-STEPS = load_steps()
 
 
 def flat_arrays(*tensors: Tensor) -> list[Array] | None:
@@ -51,7 +37,7 @@ class Pieces:
         self, param: Tensor, grad: Tensor, square: Tensor, mean: Tensor | None = None, *, lr: float, **numbers: float
     ) -> bool:
         """One step of one tensor, centered where there is a ``mean``; False where there is no way to do it here."""
-        if STEPS is None or torch.get_num_threads() > MOST_THREADS:
+        if KERNELS is None or torch.get_num_threads() > MOST_THREADS:
             return False
         arrays = flat_arrays(param, grad, square, *(() if mean is None else (mean,)))
         if arrays is None:
@@ -61,11 +47,11 @@ class Pieces:
             weight, slope, squares, *means = (array[begin : begin + PIECE] for array in arrays)
             root = self._root[: len(weight)]
             if means:
-                STEPS.centered(slope, means[0], squares, root, decay, 1 - decay, 1 - numbers["momentum"], eps)
+                KERNELS.centered(slope, means[0], squares, root, decay, 1 - decay, 1 - numbers["momentum"], eps)
             else:
-                STEPS.plain(slope, squares, root, decay, 1 - decay, eps)
+                KERNELS.plain(slope, squares, root, decay, 1 - decay, eps)
             self._room[: len(weight)].sqrt_()
-            STEPS.descend(slope, root, weight, lr)
+            KERNELS.descend(slope, root, weight, lr)
         return True
 
 
