@@ -1,6 +1,8 @@
 """Draw every figure of docs/results from the logs committed beside it, with published curves underneath.
 
 python benchmarks/make_results.py        or: make results
+
+A folder of ``logs/`` is a run, or holds several runs that belong into one figure.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ SHORTEST_FRAMES = 2_000_000  # published curves have few points before
 
 def main() -> None:
     for folder in sorted((RESULTS / "logs").iterdir()):
-        run = read_run(folder)
+        runs = [read_run(path.parent) for path in sorted(folder.rglob("summary.json"))]
         plotter = Plotter()
-        plotter.plot_learning_curves([run], max_frames=max(SHORTEST_FRAMES, 1.05 * run.last_frame))
+        longest = max(run.last_frame for run in runs)
+        plotter.plot_learning_curves(runs, max_frames=max(SHORTEST_FRAMES, 1.05 * longest))
         with tempfile.TemporaryDirectory() as drawn:
             for picture in plotter.save_plots(drawn):
                 ending = picture.name.removeprefix("learning_curves")  # .png, _dark.png, .svg, _dark.svg
