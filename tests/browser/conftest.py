@@ -52,7 +52,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_runs(root: Path) -> None:
     from retrograd import cli
 
-    sweep = ["sweep", "agent=dqn,ppo", "seed=0,1", "--name", "two_agents", "--jobs", "2", *CARTPOLE, *SHORT]
+    jobs = str(min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    sweep = ["sweep", "agent=dqn,ppo", "seed=0,1", "--name", "two_agents", "--jobs", jobs, *CARTPOLE, *SHORT]
     if not (root / "sweeps").exists():
         assert cli.main([*sweep, f"output_dir={root}"]) == 0
     if not (root / "catch_dqn").exists():

@@ -1,21 +1,22 @@
 """Two hundred runs with logs of ten thousand rows: opened at once, pages changed at once (REQ EXP-5).
 
-The promise is 3 seconds to open and 1 second to change the page on an idle machine; a busy one gets three times that.
+The promise is 3 seconds to open a page and 1 second to change to another, with two cores for browser and server. Where
+other programs leave less the limits grow in proportion; where they leave hardly anything the test says so and skips.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
 
 import numpy as np
 import pytest
 from driving import PAGES
+from machine import measure
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 RUNS, ROWS = 200, 10_000
-OPEN_SECONDS, CHANGE_SECONDS, MARGIN = 3.0, 1.0, 3.0
+OPEN_SECONDS, CHANGE_SECONDS = 3.0, 1.0
 AGENTS = ("dqn", "ppo", "rainbow", "c51")
 COLUMNS = {
     "train": "step,env_frames,episode_number,episode_return,episode_length",
@@ -54,10 +55,7 @@ def two_hundred(trained, tmp_path_factory):
     return root / "outputs"
 
 
-def seconds(action):
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
+LOADED = "() => performance.getEntriesByType('resource').some(entry => entry.name.includes('/ImageList.'))"
 
 
 def test_two_hundred_runs_are_quick_to_look_at(two_hundred, serve, look, record_property):
@@ -67,24 +65,29 @@ def test_two_hundred_runs_are_quick_to_look_at(two_hundred, serve, look, record_
         visit.open()
         visit.wait(lambda: visit.tables() and visit.tables()[0]["rows"] == RUNS, "not all runs are listed")
 
-    first, again = seconds(open_overview), seconds(open_overview)
-    record_property("figure", f"{RUNS} runs of {ROWS:,} rows opened in {first:.2f} s, again in {again:.2f} s")
-    slowest = 0.0
-    for round_, title in [(round_, title) for round_ in ("first", "second") for title in PAGES.values()]:
-        taken = seconds(lambda title=title: change(visit, title))
-        if round_ == "second":  # with the first chart the browser loads what draws charts, once
-            slowest = max(slowest, taken)
-        record_property("figure", f"{round_} change to {title}: {taken:.2f} s")
-        assert visit.exceptions() == []
-    assert first < MARGIN * OPEN_SECONDS
-    assert slowest < MARGIN * CHANGE_SECONDS
+    taken = [("opening the overview", OPEN_SECONDS, measure(open_overview))]
+    # charts come with megabytes of code, for which the page asks while its reader looks at the table
+    taken += [
+        ("loading what the other pages need", OPEN_SECONDS, measure(lambda: visit.page.wait_for_function(LOADED)))
+    ]
+    for round_ in ("first", "second"):
+        for title in [*list(PAGES.values())[1:], "Overview"]:
+            timing = measure(lambda title=title: change(visit, title))
+            taken.append((f"{round_} change to {title}", CHANGE_SECONDS, timing))
+            assert visit.exceptions() == []
+    taken += [("opening the overview again", OPEN_SECONDS, measure(open_overview))]
+    told = [f"{what}: {timing} (promised: {promised:.0f} s)" for what, promised, timing in taken]
+    for line in told:
+        record_property("figure", line)
+    judged = [one for one in taken if one[2].says_something]
+    if len(judged) < len(taken) / 2:
+        pytest.skip("other programs keep this machine too busy: " + "; ".join(told))
+    late = [what for what, promised, timing in judged if timing.seconds > timing.limit(promised)]
+    assert not late, f"{RUNS} runs of {ROWS:,} rows; too slow are {', '.join(late)}\n" + "\n".join(told)
 
 
 def change(visit, title):
     visit.turn_to(title)
     drawn = visit.tables if title in ("Overview", "Config Diff") else visit.charts
-    if title not in (
-        "Video Player",
-        "Agent view",
-    ):  # these runs have no videos and no explained games: the pages say so
+    if title not in ("Video Player", "Agent view"):  # these runs have neither videos nor explained games: it is said
         visit.wait(drawn, "nothing drawn")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 testing = pytest.importorskip("streamlit.testing.v1", reason="the dashboard extra is not installed")
@@ -112,3 +114,19 @@ def test_scripts_in_names_stay_text(runs):
     app.selectbox(key="videos_run_0").set_value(NASTY.replace("/", "_")).run()
     assert not app.exception
     assert "<script>" not in app.info[0].value.replace("\\<", "")
+
+
+def test_the_browser_is_told_of_all_code_that_pages_need_later(runs):
+    """A release of Streamlit that names its files otherwise is noticed here; the dashboard works all the same."""
+    from retrograd.dashboard.preload import KINDS, code_addresses
+
+    assert [address.split("/")[-1].split(".")[0] for address in code_addresses()] == list(KINDS)
+
+
+def test_the_script_of_the_page_holds_nothing_of_the_runs(runs):
+    from retrograd.dashboard import preload
+
+    drawn = testing.AppTest.from_string("from retrograd.dashboard.preload import preload; preload()").run()
+    (script,) = [element.proto for element in drawn.get("html")]
+    assert script.unsafe_allow_javascript
+    assert script.body == preload.SCRIPT.replace("ADDRESSES", json.dumps(preload.code_addresses()))

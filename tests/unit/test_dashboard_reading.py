@@ -250,6 +250,36 @@ def test_two_hundred_long_runs_are_listed_without_reading_them(tmp_path, monkeyp
     assert read_kinds == []  # logs are looked at from their end, and for a column or two
 
 
+def test_a_page_that_comes_while_the_runs_are_listed_reads_nothing_twice(tmp_path, monkeypatch):
+    for name in "abc":
+        make_run(tmp_path, name)
+    reader = RunReader(OutputFolder(tmp_path))
+    read_runs, begun = [], threading.Event()
+    original = RunReader._read_info
+
+    def slow(self, run, written_at):
+        read_runs.append(run.name)
+        begun.set()
+        threading.Event().wait(0.05)
+        return original(self, run, written_at)
+
+    monkeypatch.setattr(RunReader, "_read_info", slow)
+    warming = threading.Thread(target=reader.infos)
+    warming.start()
+    begun.wait()
+    assert len(reader.infos()) == 3
+    warming.join()
+    assert sorted(read_runs) == ["a", "b", "c"]
+
+
+def test_a_run_that_goes_on_costs_a_look_at_its_lock_alone(tmp_path, monkeypatch):
+    make_run(tmp_path, "run")
+    reader, run = read(tmp_path, "run")
+    assert reader.info(run).state == "running"
+    monkeypatch.setattr(RunReader, "config", lambda *_: pytest.fail("the config has not changed"))
+    assert reader.info(run).state == "running"
+
+
 @pytest.mark.parametrize(
     "broken", ["", "5,oops,0.5\n", "6,1\n", "7,4.0,0."], ids=["whole", "no number", "short", "half"]
 )

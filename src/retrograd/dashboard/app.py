@@ -9,6 +9,7 @@ from types import ModuleType
 import streamlit as st
 
 from retrograd.dashboard import context
+from retrograd.dashboard.preload import preload
 from retrograd.dashboard.views import ablations, agent_view, config_diff, curves, games, overview, videos
 
 PAGES = {
@@ -66,6 +67,7 @@ def main(folder: str) -> None:
     st.html(STYLE)
     st.sidebar.toggle("Refresh by itself", value=True, key="live", help="every few seconds, while runs are going on")
     chosen.run()
+    preload()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -63,10 +64,12 @@ class RunReader:
     _texts: dict[tuple[Path, Any], tuple[tuple[int, int], Any]] = field(default_factory=dict)
     _infos: dict[str, tuple[Any, RunInfo]] = field(default_factory=dict)
     _settings: dict[str, tuple[dict[str, Any], dict[str, str]]] = field(default_factory=dict)
+    _listing: threading.Lock = field(default_factory=threading.Lock)
 
     def infos(self, runs: Iterable[RunFolder] | None = None) -> list[RunInfo]:
         """All runs, the most recently written first."""
-        found = [self.info(run) for run in (self.folder.runs().values() if runs is None else runs)]
+        with self._listing:  # who comes second has nothing left to read
+            found = [self.info(run) for run in (self.folder.runs().values() if runs is None else runs)]
         return sorted(found, key=lambda info: info.written_at, reverse=True)
 
     def info(self, run: RunFolder) -> RunInfo:
@@ -75,7 +78,7 @@ class RunReader:
         if known is None or known[0] != stamps:
             info = self._read_info(run, max(stamp[0] for stamp in stamps[:-1]) / 1e9)
         elif known[1].state == "running":  # it may have ended without a word
-            info = replace(known[1], state=self._state(run, self.config(run), known[1].written_at))
+            info = replace(known[1], state=self._going_on(run, known[1].written_at))
         else:
             return known[1]
         self._infos[run.name] = (stamps, info)
@@ -170,6 +173,10 @@ class RunReader:
             return "done"
         if not config:
             return "broken"
+        return self._going_on(run, written_at)
+
+    def _going_on(self, run: RunFolder, written_at: float) -> str:
+        """Running or stopped: of a run that has not said how it ended."""
         holder = self._document(run.file(".lock"), json.loads)
         if isinstance(holder, dict) and holder.get("host") == platform.node():
             return "running" if _alive(holder.get("pid")) else "stopped"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -84,7 +84,12 @@ def middle_and_band(values: Array) -> Band:
 
 def _bootstrap(values: Array, seed: int, draws: int) -> tuple[Array, Array]:
     """Percentiles of the interquartile mean of resampled runs: [R, P] to two times [P]."""
-    count = len(values)
+    return _bootstrap_once(np.ascontiguousarray(values, float).tobytes(), len(values), seed, draws)
+
+
+@lru_cache(maxsize=256)  # a page that draws itself anew mostly shows the same runs
+def _bootstrap_once(data: bytes, count: int, seed: int, draws: int) -> tuple[Array, Array]:
+    values = np.frombuffer(data).reshape(count, -1)
     cut = count // 4
     # drawn as retrograd.core.statistics draws, so that both give the same interval
     rows = np.random.default_rng(seed).integers(0, np.array([count]), size=(draws, count, 1))[:, :, 0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -20,14 +22,12 @@ def show(context: Context) -> None:
     for column, (state, count) in zip(st.columns(max(len(shown), 5)), shown, strict=False):
         column.metric("runs" if state == "all" else STATE_SIGNS[state], count)
     _filters(context)
-    chosen = [info for info in context.infos if _wanted(info)]
+    chosen = _wanted(context.infos)
     if not chosen:
         st.caption("No run fits these filters.")
         return
-    table = _table(chosen)
-    empty = [name for name in table if table[name].isna().all() or (table[name] == "").all()]
     st.dataframe(
-        table.drop(columns=empty),
+        _table(chosen),
         hide_index=True,
         width="stretch",
         height=_height(len(chosen)),
@@ -44,37 +44,41 @@ def _filters(context: Context) -> None:
     state.multiselect("State", sorted({info.state for info in context.infos}), key="overview_state")
 
 
-def _wanted(info: RunInfo) -> bool:
+def _wanted(infos: Sequence[RunInfo]) -> list[RunInfo]:
     text = st.session_state.get("overview_text", "").casefold()
-    chosen = {name: st.session_state.get(f"overview_{name}") for name in ("game", "agent", "state")}
-    return text in info.name.casefold() and all(
-        not values or getattr(info, name) in values for name, values in chosen.items()
-    )
+    chosen = [(name, st.session_state.get(f"overview_{name}")) for name in ("game", "agent", "state")]
+    return [
+        info
+        for info in infos
+        if text in info.name.casefold() and all(not values or getattr(info, name) in values for name, values in chosen)
+    ]
 
 
-def _table(infos: list[RunInfo]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "run": info.name,
-                "state": STATE_SIGNS[info.state],
-                "progress": None if info.progress is None else 100 * info.progress,
-                "last score": info.last_score,
-                "best score": info.best_score,
-                "human-normalized": None if info.human_normalized is None else 100 * info.human_normalized,
-                "game": info.game,
-                "agent": info.agent,
-                "seed": info.seed,
-                "frames": info.frames,
-                "steps/s": info.steps_per_second,
-                "protocol": info.protocol,
-                "track": info.track,
-                "written": datetime.fromtimestamp(info.written_at) if info.written_at else None,
-                "note": info.problem,
-            }
-            for info in infos
-        ]
-    )
+def _table(infos: Sequence[RunInfo]) -> pd.DataFrame:
+    """One row for each run; columns in which no run has anything are left out."""
+    columns: dict[str, list[Any]] = {
+        "run": [info.name for info in infos],
+        "state": [STATE_SIGNS[info.state] for info in infos],
+        "progress": [_percent(info.progress) for info in infos],
+        "last score": [info.last_score for info in infos],
+        "best score": [info.best_score for info in infos],
+        "human-normalized": [_percent(info.human_normalized) for info in infos],
+        "game": [info.game for info in infos],
+        "agent": [info.agent for info in infos],
+        "seed": [info.seed for info in infos],
+        "frames": [info.frames for info in infos],
+        "steps/s": [info.steps_per_second for info in infos],
+        "protocol": [info.protocol for info in infos],
+        "track": [info.track for info in infos],
+        "written": [datetime.fromtimestamp(info.written_at) if info.written_at else None for info in infos],
+        "note": [info.problem for info in infos],
+    }
+    there = {name: values for name, values in columns.items() if any(value not in (None, "") for value in values)}
+    return pd.DataFrame(there)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _height(rows: int) -> int:
