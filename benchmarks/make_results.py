@@ -10,21 +10,16 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from retrograd.experiments.plots import Plotter
-from retrograd.experiments.runs import read_run
+from retrograd.experiments.plots import draw_curves
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-SHORTEST_FRAMES = 2_000_000  # published curves have few points before
 
 
 def main() -> None:
     for folder in sorted((RESULTS / "logs").iterdir()):
-        runs = [read_run(path.parent) for path in sorted(folder.rglob("summary.json"))]
-        plotter = Plotter()
-        longest = max(run.last_frame for run in runs)
-        plotter.plot_learning_curves(runs, max_frames=max(SHORTEST_FRAMES, 1.05 * longest))
+        runs = [path.parent for path in sorted(folder.rglob("summary.json"))]
         with tempfile.TemporaryDirectory() as drawn:
-            for picture in plotter.save_plots(drawn):
+            for picture in draw_curves(runs, drawn):
                 ending = picture.name.removeprefix("learning_curves")  # .png, _dark.png, .svg, _dark.svg
                 target = RESULTS / f"{folder.name}{ending}"
                 target.write_bytes(picture.read_bytes())

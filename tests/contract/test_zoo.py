@@ -178,6 +178,8 @@ class TestCommand:
         (folder,) = tmp_path.glob("pong_cpu_seed5_*")
         assert json.loads((folder / "summary.json").read_text())["env_frames"] >= 400
         assert yaml.safe_load((folder / ".hydra/config.yaml").read_text())["zoo"] == "pong_cpu"
+        assert (folder / "plots" / "learning_curves.png").is_file()
+        assert f"curve: {folder / 'plots' / 'learning_curves.png'}" in capsys.readouterr().err
 
     def test_several_seeds_are_a_sweep(self, tmp_path, capsys):
         command = ["zoo", "run", "pong_ppo", "--seeds", "2", "seed=3", "--frames", "800", "--dry-run"]

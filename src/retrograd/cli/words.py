@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrograd.core.errors import UsageError
@@ -67,5 +68,24 @@ def run_to_the_end(trainer: Trainer) -> int:
         return 128 + received[0] if received else 130
     finally:
         trainer.close()
+    if "final" in summary:
+        _show_preset(trainer.folder)
     print(json.dumps({"run": str(trainer.folder), **summary.get("final", summary)}, indent=2))
     return 128 + received[0] if received else 0
+
+
+def _show_preset(folder: Path) -> None:
+    """A preset shows what it learned: its curve over published ones, and its best game. Other runs are left alone."""
+    from retrograd.core.plain_yaml import load_plain_yaml
+
+    if load_plain_yaml((folder / ".hydra" / "config.yaml").read_text(encoding="utf-8")).get("zoo") is None:
+        return
+    try:
+        from retrograd.experiments.plots import draw_curves
+
+        print(f"curve: {draw_curves([folder], folder / 'plots')[0]}", file=sys.stderr)
+    except Exception as error:  # a picture is nice to have; the run is done, whatever happens here
+        print(f"retrograd: the curve was not drawn: {error}", file=sys.stderr)
+    video = folder / "checkpoints" / "best" / "video.mp4"
+    if video.is_file():
+        print(f"video: {video}", file=sys.stderr)

@@ -23,6 +23,7 @@ from retrograd.experiments.runs import SMOOTHING_EPISODES, RunLog, Runs, panels_
 __all__ = ["Plotter", "RunLog", "read_run"]
 
 Draw = Callable[[Theme], Any]
+SHORTEST_FRAMES = 2_000_000  # published curves have few points before
 
 
 class Plotter:
@@ -135,6 +136,15 @@ class Plotter:
                         drawn.savefig(path, dpi=200, metadata=metadata, facecolor=theme.background)
                         paths.append(path)
         return paths
+
+
+def draw_curves(folders: Sequence[str | Path], target: str | Path) -> list[Path]:
+    """The learning curves of runs over published ones of the same game and protocol, as far as the runs went."""
+    runs = [read_run(folder) for folder in folders]
+    plotter = Plotter()
+    longest = max(run.last_frame for run in runs)
+    plotter.plot_learning_curves(runs, max_frames=max(SHORTEST_FRAMES, 1.05 * longest))
+    return plotter.save_plots(target)
 
 
 def _measure(metric: str) -> Callable[[RunLog], float]:
