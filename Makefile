@@ -77,10 +77,10 @@ test-trackers: $(STAMP) ## against a tracker's own server; needs make install EX
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m trackers
 
 test-browser: $(STAMP) ## the dashboard in headless Chromium; needs make install EXTRAS=dev,dashboard,browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "browser and not nightly"
 
 test-nightly: $(STAMP) ## the long forms only
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m nightly
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "nightly and not browser"
 
 lint: $(STAMP) ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -58,8 +58,8 @@ def two_hundred(trained, tmp_path_factory):
 LOADED = "() => performance.getEntriesByType('resource').some(entry => entry.name.includes('/ImageList.'))"
 
 
-def test_two_hundred_runs_are_quick_to_look_at(two_hundred, serve, look, record_property):
-    visit = look(serve(two_hundred))
+def walk(visit):
+    """A visitor opens the dashboard and goes through all pages twice: what was done, the promise, how long it took."""
 
     def open_overview():
         visit.open()
@@ -67,18 +67,26 @@ def test_two_hundred_runs_are_quick_to_look_at(two_hundred, serve, look, record_
 
     taken = [("opening the overview", OPEN_SECONDS, measure(open_overview))]
     # charts come with megabytes of code, for which the page asks while its reader looks at the table
-    taken += [
-        ("loading what the other pages need", OPEN_SECONDS, measure(lambda: visit.page.wait_for_function(LOADED)))
-    ]
+    loading = measure(lambda: visit.page.wait_for_function(LOADED))
+    taken += [("loading what the other pages need", OPEN_SECONDS, loading)]
     for round_ in ("first", "second"):
         for title in [*list(PAGES.values())[1:], "Overview"]:
             timing = measure(lambda title=title: change(visit, title))
             taken.append((f"{round_} change to {title}", CHANGE_SECONDS, timing))
             assert visit.exceptions() == []
     taken += [("opening the overview again", OPEN_SECONDS, measure(open_overview))]
+    return taken
+
+
+def test_two_hundred_runs_are_shown_on_every_page(two_hundred, serve, look, record_property):
+    for what, promised, timing in walk(look(serve(two_hundred))):
+        record_property("figure", f"{what}: {timing} (promised: {promised:.0f} s)")
+
+
+@pytest.mark.nightly  # seconds by the clock: for a machine that has nothing else to do
+def test_two_hundred_runs_are_quick_to_look_at(two_hundred, serve, look):
+    taken = walk(look(serve(two_hundred)))
     told = [f"{what}: {timing} (promised: {promised:.0f} s)" for what, promised, timing in taken]
-    for line in told:
-        record_property("figure", line)
     judged = [one for one in taken if one[2].says_something]
     if len(judged) < len(taken) / 2:
         pytest.skip("other programs keep this machine too busy: " + "; ".join(told))
