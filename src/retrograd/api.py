@@ -279,9 +279,9 @@ def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None
 
     loaded = checkpoints.load(Path(path))
     config = from_saved(loaded.config)
-    allowed = ("eval", "hardware", "env_protocol", "seed")
+    allowed = ("eval", "hardware", "env_protocol", "seed", "agent.eval_policy")
     for key, value in (overrides or {}).items():
-        if key.split(".")[0] not in allowed:
+        if key not in allowed and key.split(".")[0] not in allowed:
             raise UsageError(
                 f"{key}={value} conflicts with the checkpoint, which knows its own config; "
                 f"only {', '.join(allowed)} may be changed here"
