@@ -11,7 +11,7 @@ def test_a_policy_may_be_judged_greedily(tmp_path):
     saved = PPO("CartPole-v1", quiet=True).save(tmp_path)
     assert read_checkpoint(saved)[1]["agent"]["eval_policy"] == "sample"
     assert read_checkpoint(saved, {"agent.eval_policy": "greedy"})[1]["agent"]["eval_policy"] == "greedy"
-    with pytest.raises(UsageError, match="agent.gamma=0.5 conflicts"):
+    with pytest.raises(UsageError, match=r"agent\.gamma=0\.5 conflicts"):
         read_checkpoint(saved, {"agent.gamma": 0.5})
 
 
