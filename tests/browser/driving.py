@@ -114,13 +114,13 @@ class Visit:
         page.set_default_timeout(1000 * PATIENCE_SECONDS)
         page.on("dialog", self._note_dialog)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", self._note_request)
+        page.on("request", self.note_request)
 
     def _note_dialog(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
-    def _note_request(self, request: Any) -> None:
+    def note_request(self, request: Any) -> None:
         if not request.url.startswith((self.url, self.url.replace("http", "ws", 1), "data:", "blob:")):
             self.strangers.append(request.url)
 

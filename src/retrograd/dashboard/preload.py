@@ -16,7 +16,8 @@ import streamlit as st
 
 KINDS = ("DataFrame", "PlotlyChart", "Selectbox", "Slider", "Video", "ImageList")  # in the order they are asked for
 
-# the page stands when its script has come to its end and nothing holds the place of what is still to be drawn
+# the page stands when its script has come to its end and nothing holds the place of what is still to be drawn; its
+# reader has it to himself for a second, as the browser answers to nothing while it takes in megabytes of code
 SCRIPT = """<script>
 (() => {
   const stands = () => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
@@ -24,7 +25,7 @@ SCRIPT = """<script>
   const idle = window.requestIdleCallback ?? window.setTimeout;
   const load = (addresses) => addresses.length
     && idle(() => import(addresses[0]).catch(() => 0).then(() => load(addresses.slice(1))));
-  const look = (left) => stands() ? load(ADDRESSES) : left && setTimeout(look, 200, left - 1);
+  const look = (left) => stands() ? setTimeout(load, 1000, ADDRESSES) : left && setTimeout(look, 200, left - 1);
   look(300);
 })();
 </script>"""
