@@ -38,7 +38,7 @@ def examine(overrides: Sequence[str] = ()) -> tuple[str, bool]:
         ("environment", lambda: _environment(config)),
         ("video", _video),
         ("fast tree", _tree),
-        ("fast steps", _network_kernels),
+        ("fast networks", _network_kernels),
         ("run memory", lambda: _run_memory(config)),
         ("run disk", lambda: _run_disk(config)),
     ]

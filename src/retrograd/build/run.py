@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from retrograd.core.types import EnvSpec
 if TYPE_CHECKING:
     from retrograd.core.protocols import VecEnv
     from retrograd.replay.saving import ReplaySaver
+    from retrograd.tracking.console import ConsoleSink, NullConsole
     from retrograd.training.checkpoint import CheckpointStore
     from retrograd.training.lock import RunLock
     from retrograd.training.loop import Loop
@@ -113,7 +113,6 @@ def assemble(
 ) -> Trainer:
     """The trainer of a new run or of one that goes on; ``open_folder`` is asked last, when all else is there."""
     from retrograd.replay.saving import ReplaySaver
-    from retrograd.tracking.console import ConsoleSink, NullConsole
     from retrograd.tracking.csv import CsvSink
     from retrograd.tracking.logger import Logger
     from retrograd.training.loop import Loop
@@ -125,8 +124,7 @@ def assemble(
     agent = builder.agent(envs.spec)
     compile_agent(builder, agent, envs.spec)
     plan = make_plan(config, envs.spec)
-    console = partial(ConsoleSink, plan.total_steps, prefill_until_step=plan.warmup_steps, start_step=start_step)
-    progress = NullConsole() if quiet else console()
+    progress = _progress(plan, start_step, quiet=quiet)
     logger = Logger([progress])
     run = Run(
         plan,
@@ -169,6 +167,14 @@ def assemble(
         lock=lock,
         memory=MemoryWatch(config["hardware"]["memory_watch_fraction"]),
     )
+
+
+def _progress(plan: Plan, start_step: int, *, quiet: bool) -> ConsoleSink | NullConsole:
+    from retrograd.tracking.console import ConsoleSink, NullConsole
+
+    if quiet:
+        return NullConsole()
+    return ConsoleSink(plan.total_steps, prefill_until_step=plan.warmup_steps, start_step=start_step)
 
 
 def _with_machine_metrics(loop: Loop, builder: Builder, envs: VecEnv) -> Loop:

@@ -1,4 +1,4 @@
-"""The C extension of the networks, where it was built, and what only one of several modules could own."""
+"""The C extension of the networks, where it was built, and pictures as the first convolution wants them."""
 
 from __future__ import annotations
 
