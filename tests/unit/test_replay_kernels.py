@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 
 from retrograd.core.errors import FailureGate
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
-from retrograd.replay import CompressedStorage, NStep, RawStorage, gather
-from retrograd.replay.gather import KERNELS, load_kernels
+from retrograd.replay import CompressedStorage, NStep, RawStorage
+from retrograd.replay.gather import KERNELS
 from retrograd.replay.ring import CUT, TERMINATED, Ring
 from retrograd.replay.starts import Starts
 from retrograd.replay.sum_tree import SumTree
@@ -148,13 +147,3 @@ def test_steps_outside_of_the_ring_are_refused() -> None:
     for name, wrong in (("stack", 0), ("stack", ring.slots_per_row + 1), ("slots_per_row", 0)):
         with pytest.raises(ValueError, match="differ in length"):
             KERNELS.windows(*(arguments | {name: wrong}).values())  # type: ignore[union-attr]
-
-
-def test_a_build_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numpy does the work then, instead of an error in the middle of a run."""
-    stale = SimpleNamespace(VERSION=gather.BUILT_FOR - 1)
-    monkeypatch.setattr(gather.importlib, "import_module", lambda name: stale)
-    assert load_kernels() is None
-    fresh = SimpleNamespace(VERSION=gather.BUILT_FOR)
-    monkeypatch.setattr(gather.importlib, "import_module", lambda name: fresh)
-    assert load_kernels() is fresh

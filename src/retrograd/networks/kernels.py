@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
-BUILT_FOR = 1  # a build left over from another version of the sources is not used
+from retrograd.core.compiled import load_extension
 
-
-def load_kernels() -> ModuleType | None:
-    """The extension, or None where no compiler was at hand or the processor lacks its instructions."""
-    try:
-        kernels = importlib.import_module("retrograd.networks._kernels")
-    except ImportError:
-        return None
-    return kernels if kernels.VERSION == BUILT_FOR and kernels.USABLE else None
-
-
-KERNELS = load_kernels()
+KERNELS = load_extension("retrograd.networks._kernels", version=1)
 
 
 def scale_pixels(obs: Tensor, *, channels_last: bool) -> Tensor:

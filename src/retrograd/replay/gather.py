@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
-
 import numpy as np
 
+from retrograd.core.compiled import load_extension
 from retrograd.core.types import Array
 
-BUILT_FOR = 4  # a build left over from another version of the sources is not used
-
-
-def load_kernels() -> ModuleType | None:
-    """The C extension, or None where no compiler was at hand when the package was installed."""
-    try:
-        kernels = importlib.import_module("retrograd.replay._kernels")
-    except ImportError:
-        return None
-    return kernels if kernels.VERSION == BUILT_FOR else None
-
-
-KERNELS = load_kernels()
+KERNELS = load_extension("retrograd.replay._kernels", version=4)
 
 
 def gather_frames_numpy(frames: Array, slot: Array, out: Array) -> None:
