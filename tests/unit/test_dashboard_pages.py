@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import socket
 
 import pytest
 
@@ -127,6 +127,19 @@ def test_the_script_of_the_page_holds_nothing_of_the_runs(runs):
     from retrograd.dashboard import preload
 
     drawn = testing.AppTest.from_string("from retrograd.dashboard.preload import preload; preload()").run()
-    (script,) = [element.proto for element in drawn.get("html")]
-    assert script.unsafe_allow_javascript
-    assert script.body == preload.SCRIPT.replace("ADDRESSES", json.dumps(preload.code_addresses()))
+    (html,) = [element.proto for element in drawn.get("html")]
+    assert html.unsafe_allow_javascript
+    assert html.body == preload.script()
+    assert len(html.body) < 5000, "it comes with every page"
+
+
+def test_answers_are_not_held_back(monkeypatch):
+    from retrograd.dashboard import serve
+
+    monkeypatch.setattr(socket.socket, "listen", socket.socket.listen)  # put back afterwards
+    serve._send_at_once()
+    with socket.socket() as listening:  # as Streamlit makes it
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(1)
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
