@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import psutil
 import pytest
 
 from retrograd import cli
+from retrograd.training import durable
 
+SMALL = ["env=cartpole", "replay.capacity=1000", "training.warmup_random_steps=100", "training.total_env_frames=100"]
 CASES = {
     "unknown game": (["env=pongg"], "'pong'"),
     "unknown key": (["agent.gama=0.9"], "'agent.gamma'"),
@@ -59,14 +62,18 @@ def test_an_output_folder_that_exists_is_left_alone(tmp_path, capsys):
 
 def test_an_output_folder_that_cannot_be_made(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    small = [
-        "env=cartpole",
-        "replay.capacity=1000",
-        "training.warmup_random_steps=100",
-        "training.total_env_frames=100",
-    ]
-    assert cli.main(["train", *small, f"output_dir={tmp_path / 'file'}"]) == 2
+    assert cli.main(["train", *SMALL, f"output_dir={tmp_path / 'file'}"]) == 2
     assert "cannot be made" in capsys.readouterr().err
+
+
+def test_a_run_whose_config_cannot_be_written_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "write_text", fail)
+    assert cli.main(["train", *SMALL, f"output_dir={tmp_path}", "run_name=x"]) == 6
+    assert "cannot be written: No space left" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["evaluate", "video", "watch"])

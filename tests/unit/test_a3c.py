@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from retrograd.config import ConfigManager
 from retrograd.core.errors import FailureGate, RetrogradError, UsageError
 from retrograd.core.schedules import Constant
 from retrograd.core.types import ArraySpec, DiscreteActions, Rollout
-from retrograd.distributed.shared import SharedLearner, SharedParameters
+from retrograd.distributed.shared import SharedLearner, SharedParameters, SharedWeights
+from retrograd.distributed.workers import Team
 from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import ActorCritic, make_actor_critic
 
@@ -209,3 +211,17 @@ def test_defaults_are_the_papers() -> None:
     assert (config["preset"]["optimizer"], config["preset"]["rmsprop_decay"]) == ("tf_rmsprop", 0.99)
     assert config["preset"]["rmsprop_eps"] == pytest.approx(0.1 / 5**2)
     assert config["agent"]["workers"] <= (os.cpu_count() or 2) * 2
+
+
+def fail_when_told_to_stop(wires):
+    while not wires.stopping():
+        time.sleep(0.01)
+    raise RuntimeError("the game broke at the end")
+
+
+def test_a_worker_that_fails_while_it_is_stopped_is_heard(caplog):
+    shared = SharedWeights(make_network(), CONTEXT)
+    team = Team(fail_when_told_to_stop, 1, shared, CONTEXT)
+    team.stop()
+    assert "worker 0 failed" in caplog.text
+    assert "the game broke at the end" in caplog.text

@@ -17,7 +17,7 @@ from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
 from retrograd.build.threads import with_measured_threads
 from retrograd.build.trackers import check_trackers, open_trackers
 from retrograd.config import Config
-from retrograd.core.errors import UsageError
+from retrograd.core.errors import ResourceError, UsageError
 from retrograd.core.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -211,6 +211,13 @@ def _open_folder(folder: Path, builder: Builder, command_line: Sequence[str]) ->
     except OSError as error:
         raise UsageError(f"the output folder {folder} cannot be made: {error.strerror or error}") from error
     lock = RunLock(folder)
-    durable.write_text(folder / ".hydra" / "config.yaml", builder.config.to_yaml())
-    write_versions(folder, collect_versions(command_line, device=str(builder.device())))
+    try:
+        durable.write_text(folder / ".hydra" / "config.yaml", builder.config.to_yaml())
+        write_versions(folder, collect_versions(command_line, device=str(builder.device())))
+    except BaseException as error:  # a folder without its config is no run, and would only keep its name taken
+        lock.release()
+        durable.remove_folder(folder)
+        if isinstance(error, OSError):
+            raise ResourceError(f"the config of {folder} cannot be written: {error.strerror or error}") from error
+        raise
     return lock

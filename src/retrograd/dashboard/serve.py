@@ -39,7 +39,7 @@ def _send_at_once() -> None:
     """
     listen = socket.socket.listen
 
-    def listen_without_delay(listening: socket.socket, *backlog: Any) -> None:
+    def listen_without_delay(listening: Any, *backlog: int) -> None:
         if listening.family in (socket.AF_INET, socket.AF_INET6):
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listen(listening, *backlog)

@@ -10,6 +10,7 @@ counters are read without a lock, and the lock of the weights is waited for no l
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import traceback
@@ -27,6 +28,8 @@ from retrograd.core.types import Array, Episode, Update
 from retrograd.distributed.shared import SharedParameters, SharedWeights
 from retrograd.training.on_policy import Rollouts, on_policy
 from retrograd.training.run import Plan, Run
+
+log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.5  # between two reports of a worker's losses
 POLL_SECONDS = 0.05
@@ -131,7 +134,9 @@ class Team:
         self._stop.value = 1
         deadline = time.monotonic() + STOP_SECONDS
         while any(process.is_alive() for process in self.processes) and time.monotonic() < deadline:
-            self._receive(POLL_SECONDS)  # a worker cannot leave while its reports fill the pipe
+            for report in self._receive(POLL_SECONDS):  # a worker cannot leave while its reports fill the pipe
+                if isinstance(report, _Failure):  # too late to stop the run, which has ended
+                    log.warning("%s", _error(report))
         for process in self.processes:
             if process.is_alive():
                 process.terminate()
