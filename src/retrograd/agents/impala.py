@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from retrograd.agents.a2c import A2CLoss
-from retrograd.agents.policy import PolicyLearner, PolicyLossOut, Sampling, decide, to_device
-from retrograd.core.protocols import Agent
+from retrograd.agents.policy import ActorCriticAgent, PolicyLearner, PolicyLossOut, Sampling, to_device
 from retrograd.core.returns import vtrace
-from retrograd.core.types import Array, Decision, Obs, Rollout, Update
+from retrograd.core.types import Array, Obs, Rollout, Update
 from retrograd.networks.distributions import ActionDistribution
 from retrograd.networks.policy import ActorCritic
 
@@ -56,7 +55,7 @@ class SummedLoss:
         return self.mean.coefficients(step)
 
 
-class ImpalaAgent(Agent):
+class ImpalaAgent(ActorCriticAgent):
     """The learner's side; it acts, too, when it is evaluated."""
 
     def __init__(
@@ -69,22 +68,8 @@ class ImpalaAgent(Agent):
         rho_clip: float,
         c_clip: float,
     ) -> None:
-        self.network, self.learner, self.sampling = network, learner, sampling
+        super().__init__(network, learner, sampling)
         self.gamma, self.rho_clip, self.c_clip = gamma, rho_clip, c_clip
-        self.device = next(network.parameters()).device
-        self.parts = {"network": network, "learner": learner}
-
-    @property
-    def updates(self) -> int:
-        return self.learner.updates
-
-    def act(self, obs: Obs, state: Any = None, *, step: int, explore: bool) -> Decision:
-        return decide(self.network, self.sampling, obs, device=self.device, explore=explore)
-
-    @torch.no_grad()
-    def decide_greedily(self, obs: Obs, state: Any = None) -> Decision:
-        """The likeliest action of each row, whatever evaluation does."""
-        return Decision(self.network.actor.get_action(to_device(obs, self.device)))
 
     def update(self, batch: Unrolls, *, step: int) -> Update:
         obs, action = self._flat(batch.obs), self._flat(batch.action)
@@ -129,6 +114,3 @@ class ImpalaAgent(Agent):
         if isinstance(obs, dict):
             return {name: self._flat(array) for name, array in obs.items()}
         return torch.from_numpy(obs).flatten(0, 1).to(self.device)
-
-    def metrics(self, step: int) -> dict[str, float]:
-        return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}

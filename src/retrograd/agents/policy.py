@@ -137,20 +137,11 @@ class Sampling:
         return policy.sample(self.eval_rng) if self.sample_in_evaluation else policy.mode()
 
 
-class PolicyAgent(Agent):
-    """PPO and A2C, and everything that is one of them with another loss or network."""
+class ActorCriticAgent(Agent):
+    """Plays by a network's policy, without memory; how it learns is up to those that are one."""
 
-    def __init__(
-        self,
-        network: ActorCritic,
-        learner: RolloutLearner,
-        sampling: Sampling,
-        *,
-        minibatches: int,
-        minibatch_rng: np.random.Generator,
-    ) -> None:
+    def __init__(self, network: ActorCritic, learner: RolloutLearner, sampling: Sampling) -> None:
         self.network, self.learner, self.sampling = network, learner, sampling
-        self.minibatches, self.minibatch_rng = minibatches, minibatch_rng
         self.device = next(network.parameters()).device
         self.parts = {"network": network, "learner": learner}
 
@@ -166,6 +157,25 @@ class PolicyAgent(Agent):
         """The likeliest action of each row, whatever evaluation does."""
         return Decision(self.network.actor.get_action(to_device(obs, self.device)))
 
+    def metrics(self, step: int) -> dict[str, float]:
+        return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}
+
+
+class PolicyAgent(ActorCriticAgent):
+    """PPO and A2C, and everything that is one of them with another loss or network."""
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        learner: RolloutLearner,
+        sampling: Sampling,
+        *,
+        minibatches: int,
+        minibatch_rng: np.random.Generator,
+    ) -> None:
+        super().__init__(network, learner, sampling)
+        self.minibatches, self.minibatch_rng = minibatches, minibatch_rng
+
     @torch.no_grad()
     def values(self, obs: Obs) -> Array:
         """What the critic thinks of each row [N]."""
@@ -179,9 +189,6 @@ class PolicyAgent(Agent):
                 yield (*self.network(part.obs), part)
 
         return self.learner.learn(evaluated, batch, step=step)
-
-    def metrics(self, step: int) -> dict[str, float]:
-        return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}
 
 
 @torch.no_grad()

@@ -32,7 +32,32 @@ def lowered(dtype: torch.dtype | None, tensor: Tensor) -> AbstractContextManager
     return nullcontext() if dtype is None else torch.autocast(tensor.device.type, dtype)
 
 
-class NatureCNN(nn.Module):
+class PixelCNN(nn.Module):
+    """Scaled pixels [B, C, H, W] through ``convolutions`` and a layer of ``width`` units; None leaves that one out."""
+
+    def __init__(
+        self, convolutions: nn.Sequential, spec: ArraySpec, width: int | None, *, channels_last: bool, layer_norm: bool
+    ) -> None:
+        super().__init__()
+        self.channels_last = channels_last
+        self.compute_dtype: torch.dtype | None = None  # of its layers; None: that of its weights
+        self.convolutions = convolutions
+        with torch.no_grad():
+            flat = convolutions(torch.zeros(1, *spec.shape)).flatten(1).shape[1]
+        self.project = _project(flat, width, layer_norm)
+        self.width = width or flat
+        if channels_last:
+            convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        pixels = scale_pixels(obs, channels_last=self.channels_last)
+        with lowered(self.compute_dtype, pixels):
+            # flattened in channel, row, column order in both layouts
+            features: Tensor = self.project(self.convolutions(pixels).flatten(1))
+        return features.float()
+
+
+class NatureCNN(PixelCNN):
     """The encoder of Mnih et al. 2015: 32×8×8/4, 64×4×4/2, 64×3×3/1, then ``width`` units; or other ``filters``.
 
     ``width=None`` leaves the last layer out, for heads whose streams bring their own. ``layer_norm`` normalizes
@@ -49,33 +74,17 @@ class NatureCNN(nn.Module):
         channels_last: bool = True,
         layer_norm: bool = False,
     ) -> None:
-        super().__init__()
-        channels, height, image_width = spec.shape
-        self.channels_last = channels_last
-        self.compute_dtype: torch.dtype | None = None  # of its layers; None: that of its weights
+        channels = spec.shape[0]
         layers: list[nn.Module] = []
         for size, kernel, stride in filters:
             # one group is layer normalization over all channels and pixels of an image
             normalize = [nn.GroupNorm(1, size)] if layer_norm else []
             layers += [nn.Conv2d(channels, size, kernel, stride), *normalize, nn.ReLU()]
             channels = size
-        self.convolutions = nn.Sequential(*layers)
-        with torch.no_grad():
-            flat = self.convolutions(torch.zeros(1, spec.shape[0], height, image_width)).flatten(1).shape[1]
-        self.project = _project(flat, width, layer_norm)
-        self.width = width or flat
-        if channels_last:
-            self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def forward(self, obs: Tensor) -> Tensor:
-        pixels = scale_pixels(obs, channels_last=self.channels_last)  # [B, C, H, W]
-        with lowered(self.compute_dtype, pixels):
-            # flattened in channel, row, column order in both layouts
-            features: Tensor = self.project(self.convolutions(pixels).flatten(1))
-        return features.float()
+        super().__init__(nn.Sequential(*layers), spec, width, channels_last=channels_last, layer_norm=layer_norm)
 
 
-class ImpalaCNN(nn.Module):
+class ImpalaCNN(PixelCNN):
     """The residual encoder of Espeholt et al. 2018, arXiv:1802.01561: sections of 16, 32, 32 channels × ``scale``.
 
     ``pool`` ends it with a max over that many by that many fields, which makes the features' size independent of
@@ -92,10 +101,7 @@ class ImpalaCNN(nn.Module):
         spectral_norm: bool = False,
         channels_last: bool = True,
     ) -> None:
-        super().__init__()
-        channels, height, image_width = spec.shape
-        self.channels_last = channels_last
-        self.compute_dtype: torch.dtype | None = None  # of its layers; None: that of its weights
+        channels = spec.shape[0]
         sections: list[nn.Module] = []
         for size in (16 * scale, 32 * scale, 32 * scale):
             sections += [
@@ -106,19 +112,8 @@ class ImpalaCNN(nn.Module):
             ]
             channels = size
         ending = [nn.AdaptiveMaxPool2d(pool)] if pool else []
-        self.convolutions = nn.Sequential(*sections, nn.ReLU(), *ending)
-        with torch.no_grad():
-            flat = self.convolutions(torch.zeros(1, spec.shape[0], height, image_width)).flatten(1).shape[1]
-        self.project = _project(flat, width, layer_norm=False)
-        self.width = width or flat
-        if channels_last:
-            self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def forward(self, obs: Tensor) -> Tensor:
-        pixels = scale_pixels(obs, channels_last=self.channels_last)  # [B, C, H, W]
-        with lowered(self.compute_dtype, pixels):
-            features: Tensor = self.project(self.convolutions(pixels).flatten(1))
-        return features.float()
+        convolutions = nn.Sequential(*sections, nn.ReLU(), *ending)
+        super().__init__(convolutions, spec, width, channels_last=channels_last, layer_norm=False)
 
 
 class _Residual(nn.Module):
@@ -204,7 +199,7 @@ def make_encoder(
     impala_pool: int | None = None,
     spectral_norm: bool = False,
     hidden: Sequence[int] = (128, 128),
-) -> NatureCNN | ImpalaCNN | BoardCNN | MLP:
+) -> PixelCNN | BoardCNN | MLP:
     """Pixels get the convolutions that ``encoder`` names, boards a small one, vectors the layers of ``hidden``.
 
     ``projected=False`` leaves the last layer of a convolutional encoder out, for heads that bring their own.

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from retrograd.networks.encoders import MLP, BoardCNN, ImpalaCNN, NatureCNN, Observation
+from retrograd.networks.encoders import MLP, BoardCNN, Observation, PixelCNN
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-ENCODERS = (NatureCNN, ImpalaCNN, BoardCNN, MLP)
+ENCODERS = (PixelCNN, BoardCNN, MLP)
 
 
 def encoders(networks: Iterable[nn.Module]) -> Iterator[nn.Module]:
@@ -36,7 +36,7 @@ def set_precision(network: nn.Module, name: str | None, device: torch.device) ->
     else at speed."""
     dtype = None if name is None or (name == "float16" and device.type != "cuda") else DTYPES[name]
     for encoder in encoders([network]):
-        if isinstance(encoder, NatureCNN | ImpalaCNN):
+        if isinstance(encoder, PixelCNN):
             encoder.compute_dtype = dtype
 
 
