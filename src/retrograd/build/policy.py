@@ -13,6 +13,7 @@ from retrograd.agents.baselines import NullLearner
 from retrograd.agents.impala import SummedLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss
+from retrograd.agents.pqn import PQNAgent
 from retrograd.build.halves import make_player
 from retrograd.build.hardware import make_scaler, place
 from retrograd.core.errors import UsageError
@@ -70,12 +71,19 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, PolicyAgent | NullLearner)
+    return make_rollout_loop(builder, agent, envs, run, returns_lambda=builder.config["agent"]["gae_lambda"])
+
+
+def make_rollout_loop(
+    builder: Builder, agent: PolicyAgent | PQNAgent | NullLearner, envs: VecEnv, run: Run, *, returns_lambda: float
+) -> Loop:
+    """Play a rollout, learn from it, forget it."""
     values = builder.config["agent"]
     rollouts = RolloutBuffer(
         values["rollout_steps"],
         envs.num_envs,
         gamma=values["gamma"],
-        gae_lambda=values["gae_lambda"],
+        gae_lambda=returns_lambda,
         **builder.staging(),
     )
     player = make_player(agent, envs, run)

@@ -9,17 +9,15 @@ import torch
 
 from retrograd.agents.baselines import NullLearner
 from retrograd.agents.pqn import PQNAgent
-from retrograd.build.halves import make_player
 from retrograd.build.hardware import make_scaler, place
+from retrograd.build.policy import make_rollout_loop
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, Schedule, WholeRun
 from retrograd.core.types import DiscreteActions, EnvSpec
 from retrograd.exploration import EpsilonGreedy
 from retrograd.networks.q_network import make_q_network
-from retrograd.replay import RolloutBuffer
 from retrograd.training.loop import Loop
-from retrograd.training.on_policy import on_policy
 from retrograd.training.run import Run
 
 if TYPE_CHECKING:
@@ -62,17 +60,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
 
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, PQNAgent | NullLearner)
-    values = builder.config["agent"]
-    rollouts = RolloutBuffer(
-        values["rollout_steps"],
-        envs.num_envs,
-        gamma=values["gamma"],
-        gae_lambda=values["q_lambda"],
-        **builder.staging(),
-    )
-    player = make_player(agent, envs, run)
-    begin = partial(on_policy, agent, envs, rollouts, run, value_of=agent.values, player=player)
-    return Loop(begin, player=player, parts={"rollouts": rollouts})
+    return make_rollout_loop(builder, agent, envs, run, returns_lambda=builder.config["agent"]["q_lambda"])
 
 
 def _learning_rate(builder: Builder, spec: EnvSpec) -> Schedule:
