@@ -220,7 +220,7 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     values = {"zoo": None, **_thaw(content)}
     for group in ("training", "checkpoint", "hardware"):
         values[group] = _shipped_group(group, "default") | values.get(group, {})
-    values["env_protocol"] = {"flicker_probability": 0.0} | values.get("env_protocol", {})
+    values["env_protocol"] = {"flicker_probability": 0.0, "max_pool": True} | values.get("env_protocol", {})
     for tracker, younger in TRACKER_KEYS.items():
         values[tracker] = younger | values.get(tracker, {})
     if values.get("agent", {}).get("kind") == "value":

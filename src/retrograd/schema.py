@@ -213,6 +213,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "flicker_probability": _number(0, 0.999),
         "frameskip": _int(1, 1),
         "action_repeat": _int(1, 4),
+        "max_pool": _BOOL,
         "full_action_space": _BOOL,
         "noop_max": _int(0),
         "fire_reset": _BOOL,

@@ -1,5 +1,7 @@
 """Native and Gymnasium rows show the same games."""
 
+import cv2
+import gymnasium
 import numpy as np
 import pytest
 
@@ -14,10 +16,11 @@ FIELDS = ("obs", "next_obs", "reward", "terminated", "truncated", "reset")
 
 
 @pytest.mark.parametrize("game", ["pong", "breakout", "space_invaders", "qbert"])
-@pytest.mark.parametrize("repeat", [4, 2])
-def test_backends_agree_frame_for_frame(game, repeat):
+@pytest.mark.parametrize(("repeat", "pool"), [(4, True), (2, True), (4, False)])
+def test_backends_agree_frame_for_frame(game, repeat, pool):
     """Seeds mean different things to the two, so this holds without random starts and sticky actions."""
-    protocol = AtariProtocol(noop_max=0, terminal_on_life_loss=True, action_repeat=repeat, max_episode_frames=1201)
+    shown = {"action_repeat": repeat, "max_pool": pool}
+    protocol = AtariProtocol(noop_max=0, terminal_on_life_loss=True, max_episode_frames=1201, **shown)
     factory = EnvironmentFactory(protocol)
     native, python = (
         factory.create_vec(game, num_envs=2, seed=seed, backend=backend)
@@ -39,6 +42,20 @@ def test_backends_agree_frame_for_frame(game, repeat):
     assert ends or repeat == 2
     native.close()
     python.close()
+
+
+def test_without_pooling_the_last_frame_is_shown_as_version_5_shows_it():
+    """A frame of ALE/Pong-v5, resized, is our newest one."""
+    protocol = AtariProtocol(noop_max=0, fire_reset=False, max_pool=False)
+    ours = EnvironmentFactory(protocol).create_vec("pong", num_envs=1, seed=1)
+    theirs = gymnasium.make("ALE/Pong-v5", obs_type="grayscale", repeat_action_probability=0.0)
+    theirs.reset(seed=1)
+    for action in (2, 2, 3, 3, 3, 0, 2, 3):
+        ours.send(np.array([action]))
+        seen = ours.recv().obs[0, -1]
+        frame = theirs.step(action)[0]
+        assert np.array_equal(seen, cv2.resize(frame, (84, 84), interpolation=cv2.INTER_AREA))
+    ours.close()
 
 
 def test_emulators_own_episodic_life_restarts_the_game():

@@ -17,6 +17,7 @@ def atari_protocol(config: Config, *, training: bool) -> AtariProtocol:
         repeat_action_probability=values["repeat_action_probability"],
         frameskip=values["frameskip"],
         action_repeat=values["action_repeat"],
+        max_pool=values["max_pool"],
         full_action_space=values["full_action_space"],
         noop_max=values["noop_max"],
         fire_reset=values["fire_reset"],
@@ -48,11 +49,12 @@ def describe_protocol(config: Config) -> str:
     if find_game(config["env"]["game_id"]) is None:
         return f"{config['env']['game_id']}: no Atari game, so no Atari step is applied{blank}"
     sticky = protocol["repeat_action_probability"]
+    shown = "" if protocol["max_pool"] else ", the last frame alone"
     lives = "ends an episode for the learner" if protocol["terminal_on_life_loss_train"] else "is not signalled"
     return (
         f"{config['env']['game_id']}, {protocol['name']}: "
         f"{f'sticky actions {sticky}' if sticky else 'no sticky actions'}, "
-        f"action repeat {protocol['action_repeat']}, up to {protocol['noop_max']} no-ops, a lost life {lives}, "
+        f"action repeat {protocol['action_repeat']}{shown}, up to {protocol['noop_max']} no-ops, a lost life {lives}, "
         f"at most {protocol['max_episode_frames']} frames a game "
         f"({protocol['eval_max_episode_frames']} in evaluation){blank}; "
         f"track {config['track']}"

@@ -19,7 +19,7 @@ CAPTURE_FPS = 30  # two ticks of a 60 Hz console make one picture
 
 
 class AtariPreprocessing(gymnasium.Wrapper):
-    """No-op and fire reset, action repeat with a max over the last two frames, gray, resize.
+    """No-op and fire reset, action repeat with a max over the last two frames (or the last alone), gray, resize.
 
     Observations are single frames [screen_size, screen_size] uint8. ``terminated`` means game over, never
     a lost life: ``info["lives"]`` and ``info["life_lost"]`` tell about those. Rewards are unclipped.
@@ -42,6 +42,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
         self.capture_fps = CAPTURE_FPS
         self._noop, self._fire = self._find_buttons()
         self._raw = np.zeros((2, *shape[:2]), np.uint8)  # [2, H, W] the last frame and the one before
+        self._shown = 2 if protocol.max_pool else 1
         self._frames = 0
         self._lives = 0
         self._capture = capture
@@ -74,7 +75,7 @@ class AtariPreprocessing(gymnasium.Wrapper):
             self._shoot()
             if terminated or truncated:
                 break  # before the frame is taken, as the native path does: nothing after the end is shown
-            if left <= 2:
+            if left <= self._shown:
                 self._raw[left - 1] = _to_gray(frame)
         info = self._extend(info)
         if not terminated and info["episode_frame_number"] >= self.protocol.max_episode_frames:

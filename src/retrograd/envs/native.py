@@ -177,6 +177,7 @@ def _make_emulators(game: Game, num_envs: int, protocol: AtariProtocol, threads:
         img_width=protocol.screen_size,
         stack_num=protocol.frame_stack,
         frameskip=protocol.action_repeat,
+        maxpool=protocol.max_pool,
         noop_max=protocol.noop_max + 1,  # the emulator draws from 0 to one less than this
         episodic_life=False,
         life_loss_info=False,

@@ -15,6 +15,7 @@ class AtariProtocol:
     repeat_action_probability: float = 0.0
     frameskip: int = 1  # the emulator's own
     action_repeat: int = 4
+    max_pool: bool = True  # over the last two frames of a step, for sprites drawn on every other one
     full_action_space: bool = False
     continuous_actions: bool = False
     noop_max: int = 30
