@@ -11,6 +11,8 @@ import yaml
 
 from retrograd import cli
 from retrograd.tracking.csv import read_csv
+from retrograd.training.bundle import _halve
+from retrograd.training.plain import FORMAT, copy_plain, load_tensors, save_tensors
 
 SMALL = [
     "env=cartpole", "training.total_env_frames=400", "training.num_envs=2", "training.log_every_steps=200",
@@ -67,6 +69,21 @@ def test_the_card_has_scores_protocol_and_front_matter(run, tmp_path):
     assert "retrograd evaluate bundle" in text
     assert "Protocol: CartPole-v1" in text
     assert ("video.mp4" in text) == (target / "video.mp4").is_file() == (run / "checkpoints/best/video.mp4").is_file()
+
+
+def test_weights_with_two_names_are_saved_once(tmp_path):
+    shared = torch.nn.Linear(300, 300)
+    both = torch.nn.ModuleDict({"actor": shared, "critic": shared})
+    for name, state in (
+        ("once", copy_plain(both.state_dict(), "x")),
+        ("half", _halve(copy_plain(both.state_dict(), "x"), {})),
+    ):
+        save_tensors(tmp_path / name, {"format": FORMAT, "parts": state})
+        read = load_tensors(tmp_path / name, ("parts",))["parts"]
+        assert all(torch.allclose(read[key].float(), both.state_dict()[key], atol=1e-3) for key in read)
+    alone = sum(tensor.numel() * tensor.element_size() for tensor in shared.state_dict().values())
+    assert alone < (tmp_path / "once").stat().st_size < 1.1 * alone
+    assert (tmp_path / "half").stat().st_size < 0.6 * alone
 
 
 def test_half_the_digits_half_the_size(run, tmp_path, capsys):

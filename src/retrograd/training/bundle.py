@@ -32,13 +32,12 @@ def write_bundle(checkpoint: Checkpoint, folder: Path, *, config_yaml: str, card
     temporary = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
     try:
         disk.system.mkdir(temporary)
-        parts = {
-            name: _halve(state) if half and name in HALF_PARTS else state
-            for name, state in checkpoint.parts.items()
-            if name in PLAYING_PARTS
-        }
+        parts = {name: state for name, state in checkpoint.parts.items() if name in PLAYING_PARTS}
+        parts = copy_plain(parts, "agent.pt")
+        if half:
+            parts |= {name: _halve(parts[name], {}) for name in HALF_PARTS if name in parts}
         agent = {"format": FORMAT, "step": checkpoint.step, "env_frames": checkpoint.env_frames, "parts": parts}
-        save_tensors(temporary / "agent.pt", copy_plain(agent, "agent.pt"))
+        save_tensors(temporary / "agent.pt", agent)
         save_tensors(temporary / "rng_states.pt", {"format": FORMAT, "rng": {}})
         save_bytes(temporary / "metrics.json", durable.encode_json(checkpoint.metrics))
         save_bytes(temporary / "config.yaml", config_yaml.encode())
@@ -56,10 +55,10 @@ def write_bundle(checkpoint: Checkpoint, folder: Path, *, config_yaml: str, card
     return folder
 
 
-def _halve(state: Any) -> Any:
-    """Weights as 16-bit floats; what is no weight stays as it is."""
-    if isinstance(state, torch.Tensor):
-        return state.half() if state.dtype == torch.float32 else state
+def _halve(state: Any, halves: dict[int, torch.Tensor]) -> Any:
+    """Weights as 16-bit floats, those with two names still once; what is no weight stays as it is."""
+    if isinstance(state, torch.Tensor) and state.dtype == torch.float32:
+        return halves.setdefault(id(state), state.half())
     if isinstance(state, dict):
-        return {name: _halve(value) for name, value in state.items()}
+        return {name: _halve(value, halves) for name, value in state.items()}
     return state

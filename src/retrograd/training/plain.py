@@ -18,18 +18,23 @@ from retrograd.core.errors import CheckpointError
 from retrograd.training import durable
 
 FORMAT = 1
+Copies = dict[tuple[Any, ...], torch.Tensor]  # by place in memory, kind and shape
 TEXT_BYTES = 16 << 20  # of JSON or YAML: far more than any of ours, far less than the memory
 
 
-def copy_plain(value: Any, where: str) -> Any:
-    """A copy of ``value`` as tensors on the CPU and plain Python values; what may not be saved is named."""
+def copy_plain(value: Any, where: str, copies: Copies | None = None) -> Any:
+    """A copy of ``value`` as tensors on the CPU and plain Python values; what may not be saved is named.
+
+    A tensor that is there under two names, as an encoder that actor and critic share, is copied once.
+    """
+    copies = {} if copies is None else copies
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, torch.Tensor):
-        copied = value.detach().to("cpu", copy=True)
-        # a view would take the whole tensor it looks at along
-        whole = copied.untyped_storage().nbytes() <= copied.numel() * copied.element_size()
-        return copied if whole else copied.clone()
+        place = (value.device, value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
+        if value.numel() == 0 or place not in copies:
+            copies[place] = _copy_tensor(value)
+        return copies[place]
     if isinstance(value, bytes | bytearray):
         return torch.from_numpy(np.frombuffer(bytes(value), np.uint8).copy())
     if isinstance(value, np.generic) and type(value.item()) in (bool, int, float, str):
@@ -37,14 +42,21 @@ def copy_plain(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.isnative:
         return torch.from_numpy(np.array(value, order="C"))
     if isinstance(value, Mapping):
-        return {_plain_key(key, where): copy_plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+        return {_plain_key(key, where): copy_plain(item, f"{where}[{key!r}]", copies) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(copy_plain(item, f"{where}[{index}]") for index, item in enumerate(value))
+        return type(value)(copy_plain(item, f"{where}[{index}]", copies) for index, item in enumerate(value))
     kind = f"{type(value).__name__} of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise CheckpointError(
         f"{where} is a {kind}: a checkpoint holds tensors, arrays of numbers, numbers, strings, bytes, None, "
         "and lists, tuples and dicts of them"
     )
+
+
+def _copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    copied = tensor.detach().to("cpu", copy=True)
+    # a view would take the whole tensor it looks at along
+    whole = copied.untyped_storage().nbytes() <= copied.numel() * copied.element_size()
+    return copied if whole else copied.clone()
 
 
 def as_arrays(value: Any) -> Any:
