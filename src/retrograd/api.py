@@ -274,10 +274,14 @@ def evaluate_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = 
 
 
 def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Any, Config]:
-    """A checkpoint and its config; overrides that would make it another agent are refused."""
-    from retrograd.training import checkpoint as checkpoints
+    """A checkpoint and its config; overrides that would make it another agent are refused.
 
-    loaded = checkpoints.load(Path(path))
+    ``path`` is a run, a checkpoint, an exported agent, or the name of one that comes with the package.
+    """
+    from retrograd.training import checkpoint as checkpoints
+    from retrograd.training.shipped import find_agent
+
+    loaded = checkpoints.load(find_agent(path))
     config = from_saved(loaded.config)
     allowed = ("eval", "hardware", "env_protocol", "seed", "agent.eval_policy")
     for key, value in (overrides or {}).items():

@@ -21,6 +21,7 @@ def _add_evaluate(commands: Any) -> None:
         commands,
         "evaluate",
         "play a trained agent and print its scores as JSON",
+        "retrograd evaluate breakout",
         "retrograd evaluate outputs/my_run",
         "retrograd evaluate outputs/my_run/checkpoints/latest --episodes 100",
         "retrograd evaluate +checkpoint_path=outputs/my_run/checkpoints/best eval.epsilon=0.01",
@@ -37,6 +38,7 @@ def _add_video(commands: Any) -> None:
         commands,
         "video",
         "record one game of a trained agent as MP4",
+        "retrograd video breakout",
         "retrograd video outputs/my_run",
         "retrograd video outputs/my_run --output pong.mp4",
         "retrograd video +checkpoint_path=outputs/my_run/checkpoints/best +output_video=pong.mp4",
@@ -51,6 +53,7 @@ def _add_watch(commands: Any) -> None:
         commands,
         "watch",
         "watch a trained agent play in a window; without a display, record it",
+        "retrograd watch breakout",
         "retrograd watch outputs/my_run",
         "retrograd watch outputs/my_run --episodes 3",
     )

@@ -31,7 +31,8 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
         "arguments",
         nargs="+",
         metavar="AGENT [key=value]",
-        help="a run, a checkpoint or an exported folder (or +checkpoint_path=…), then changes to how it is judged",
+        help="a run, a checkpoint, an exported folder (or +checkpoint_path=…) or the name of an agent that comes with "
+        "the package, such as breakout; then changes to how it is judged",
     )
 
 
