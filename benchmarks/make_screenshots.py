@@ -88,7 +88,7 @@ def agent_view(visit: driving.Visit) -> None:
     visit.choose("Run", SHOWN)
     visit.wait(lambda: len(visit.charts()) > 1, "no charts")
     slider = visit.page.get_by_test_id("stSlider").filter(has_text="Step of the game").get_by_role("slider")
-    for _ in range(14):  # the ball is in play by then
+    for _ in range(16):  # the ball is in play by then, and the step has a map
         slider.press("ArrowRight")
         visit.settle()
 

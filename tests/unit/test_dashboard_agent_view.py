@@ -103,7 +103,7 @@ def test_every_kind_of_game_is_drawn(tmp_path, kind, seen):
     assert len(charts) == 2 + (kind != "real") + (kind in ("c51", "quantiles"))
 
 
-def test_the_slider_moves_the_step_and_the_map_that_is_held(tmp_path):
+def test_the_slider_moves_the_step_and_only_its_own_map_is_shown(tmp_path):
     make_game(tmp_path)
     app = draw(tmp_path)
     game = read_game(run_of(tmp_path), "step_000000100")
@@ -112,6 +112,8 @@ def test_the_slider_moves_the_step_and_the_map_that_is_held(tmp_path):
     metrics = {metric.label: metric.value for metric in app.metric}
     assert metrics["Value"] == f"{game.value[6]:.3g}"
     assert metrics["Action"] == game.action_names[game.action[6]]
+    assert any("there are those of 4 and 8" in caption.value for caption in app.caption)
+    app.slider(key="agent_step_one/step_000000100").set_value(4).run()
     assert any("of step 4" in caption.value for caption in app.caption)
     app.selectbox(key="agent_kind_one/step_000000100").set_value("none").run()
     assert not any("of step 4" in caption.value for caption in app.caption)
@@ -157,7 +159,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path):
         (folder / name).symlink_to(secret / name)
     game = read_game(run_of(outputs), folder.name)
     assert game.picture(0) is None
-    assert game.map_before("perturbation", 5) is None
+    assert game.map_of("perturbation", 4) is None
     assert not draw(outputs).exception
 
 
@@ -216,7 +218,7 @@ def test_a_broken_file_is_said_to_be_broken(tmp_path, file, content):
     def look():
         game = read_game(run_of(tmp_path), folder.name)
         game.picture(0)
-        game.map_before("perturbation", 0)
+        game.map_of("perturbation", 0)
         if game.visited is None:
             raise Unreadable("the heatmap is left out")
 

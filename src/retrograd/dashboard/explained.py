@@ -66,16 +66,19 @@ class ExplainedGame:
             return None
         return self._frames.read(f"frame_{step:06d}", (None, None, 3), "u")
 
-    def map_before(self, kind: str, step: int) -> tuple[int, Array] | None:
-        """The newest map up to this step: its own step, and shares of the game's usual maximum [H, W]."""
-        number = int(np.searchsorted(self.map_steps, step, side="right")) - 1
-        if self._maps is None or number < 0 or kind not in self.largest:
+    def map_of(self, kind: str, step: int) -> Array | None:
+        """Shares of the game's usual maximum [H, W]; None for a step without a map."""
+        if self._maps is None or step not in self.map_steps or kind not in self.largest:
             return None
-        at, sizes = int(self.map_steps[number]), self.largest[kind]
         # of all maps alike: a step at which nothing mattered has to look like one
-        full = max(float(np.quantile(sizes, 0.9)), 1e-30)
-        drawn = self._maps.read(f"{kind}_{at:06d}", (None, None), "u")
-        return at, drawn.astype(np.float32) / 255 * min(float(sizes[number]) / full, 1.0)
+        full = max(float(np.quantile(self.largest[kind], 0.9)), 1e-30)
+        drawn = self._maps.read(f"{kind}_{step:06d}", (None, None), "u")
+        return drawn.astype(np.float32) / 255 * min(self.size_of(kind, step) / full, 1.0)
+
+    def maps_around(self, step: int) -> list[int]:
+        """The last step before and the first after this one that have maps."""
+        number = int(np.searchsorted(self.map_steps, step))
+        return [int(at) for at in self.map_steps[max(number - 1, 0) : number + 1]]
 
     def size_of(self, kind: str, step: int) -> float:
         return float(self.largest[kind][int(np.searchsorted(self.map_steps, step))])

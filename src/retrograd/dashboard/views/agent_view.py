@@ -77,16 +77,18 @@ def _screen(game: ExplainedGame, step: int, kind: str, opacity: float) -> None:
         st.caption("This environment draws no pictures.")
         return
     large = enlarge(picture)
-    found = game.map_before(kind, step) if kind != NO_MAP else None
-    if found is None:
+    shares = game.map_of(kind, step) if kind != NO_MAP else None
+    if shares is None:  # another step's map would point at where things were then
         st.image(large, width="stretch")
+        if kind != NO_MAP and len(game.map_steps):
+            around = " and ".join(str(at) for at in game.maps_around(step))
+            st.caption(f"No map of this step; there are those of {around}. `retrograd explain … --every 1` makes all.")
         return
-    at, shares = found
     st.image(lay_over(large, shares, opacity), width="stretch")
-    size, usual = game.size_of(kind, at), float(np.quantile(game.largest[kind], 0.9))
+    size, usual = game.size_of(kind, step), float(np.quantile(game.largest[kind], 0.9))
     st.caption(
-        f"{_kind(kind)} of step {at}; its largest value is {size:.2g}. Colors reach from 0 to {usual:.2g}, which nine "
-        "in ten maps of this game stay below."
+        f"{_kind(kind)} of step {step}; its largest value is {size:.2g}. Colors reach from 0 to {usual:.2g}, which "
+        "nine in ten maps of this game stay below."
     )
 
 
