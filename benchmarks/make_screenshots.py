@@ -70,7 +70,7 @@ def overview(visit: driving.Visit) -> None:
 def curves(visit: driving.Visit) -> None:
     visit.open("curves")
     visit.clear("Runs")
-    visit.add("Runs", "pong_ppo")
+    visit.add("Runs", "breakout_ppo")
     visit.choose("Figure", "eval_mean_return")
     visit.switch("Published curves")
     visit.wait(lambda: len(visit.chart()["lines"]) > 1, "no published curve")
@@ -88,7 +88,7 @@ def agent_view(visit: driving.Visit) -> None:
     visit.choose("Run", SHOWN)
     visit.wait(lambda: len(visit.charts()) > 1, "no charts")
     slider = visit.page.get_by_test_id("stSlider").filter(has_text="Step of the game").get_by_role("slider")
-    for _ in range(16):  # the ball is in play by then, and the step has a map
+    for _ in range(8):  # the ball is in play by then, and the step has a map
         slider.press("ArrowRight")
         visit.settle()
 

@@ -98,6 +98,7 @@ def test_published_curves_are_offered_for_the_same_protocol_only(runs):
     assert labels
     assert all(label.startswith("pong · ") for label in labels)
     assert not any("Dopamine" in label for label in labels)  # made with sticky actions
+    assert app.multiselect(key="curves_published").value[0].startswith("pong · PPO")  # the same algorithm first
 
 
 def test_two_configs_differ_where_they_differ(runs):

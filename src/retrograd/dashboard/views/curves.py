@@ -106,6 +106,8 @@ def _add_published(context: Context, names: list[str], chart: Any) -> None:
     if not found:
         st.caption("No published curve of this game under this protocol is known.")
         return
+    agents = {_letters(context.info(name).agent) for name in names}
+    found.sort(key=lambda one: not _is_of(one[1].label, agents))  # what ours is to be compared with goes first
     labels = [f"{game} · {curve.label}" for game, curve in found]
     chosen = st.multiselect("Published", labels, default=labels[:4], key="curves_published")
     end = max((context.info(name).frames for name in names), default=0)
@@ -114,3 +116,13 @@ def _add_published(context: Context, names: list[str], chart: Any) -> None:
             kept = curve.frames <= max(2 * end, curve.frames[0])  # the run would shrink to nothing beside 200 million
             charts.add_line(chart, curve.frames[kept], curve.score[kept], label, charts.GRAY,
                             dash=charts.DASHES[index % len(charts.DASHES)], width=1.5)  # fmt: skip
+
+
+def _is_of(label: str, agents: set[str]) -> bool:
+    """Whether a published curve is of one of these agents: its label begins with the algorithm."""
+    algorithm = _letters(label.split(" · ")[0])
+    return any(agent in algorithm or algorithm in agent for agent in agents)
+
+
+def _letters(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum())
