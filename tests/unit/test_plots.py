@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from retrograd.core.errors import UsageError
 from retrograd.experiments import reference
@@ -48,6 +49,17 @@ def test_a_run_is_read_with_its_game_agent_and_protocol(tmp_path: Path) -> None:
     assert (run.game, run.algorithm, run.family) == ("SpaceInvaders", "rainbow", "sticky")
     np.testing.assert_array_equal(run.eval_frames, [500_000, 1_000_000, 2_000_000])
     assert (run.score, run.last_frame) == (7.0, 2_000_000)
+
+
+def test_a_flickering_game_is_compared_with_nothing_published(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    config = folder / ".hydra" / "config.yaml"
+    content = yaml.safe_load(config.read_text())
+    content["env_protocol"]["flicker_probability"] = 0.5
+    config.write_text(yaml.safe_dump(content))
+    run = read_run(folder)
+    assert run.family is None
+    assert run.protocol_label == "no sticky actions, 50% of frames blank"
 
 
 def test_a_full_evaluation_counts_before_a_light_one_of_the_same_frame(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ class RunLog:
 
     @cached_property
     def family(self) -> str | None:
-        """Family of published protocols; None off Atari and for a stickiness nobody published."""
+        """Family of published protocols; None off Atari and for a stickiness or flicker nobody published."""
         probability = (self.config.get("env_protocol") or {}).get("repeat_action_probability")
-        if probability is None or not reference.is_known(self.game):
+        if probability is None or self.flicker or not reference.is_known(self.game):
             return None
         return reference.protocol_family(float(probability))
 
@@ -81,7 +81,15 @@ class RunLog:
         if self.family is not None:
             return reference.FAMILIES[self.family]
         probability = (self.config.get("env_protocol") or {}).get("repeat_action_probability")
-        return "protocol unknown" if probability is None else f"repeat probability {probability}"
+        if probability is None:
+            return "protocol unknown"
+        sticky = reference.protocol_family(float(probability))
+        label = f"repeat probability {probability}" if sticky is None else reference.FAMILIES[sticky]
+        return f"{label}, {self.flicker:.0%} of frames blank" if self.flicker else label
+
+    @property
+    def flicker(self) -> float:
+        return float((self.config.get("env_protocol") or {}).get("flicker_probability") or 0.0)
 
     @property
     def last_frame(self) -> int:
@@ -278,8 +286,10 @@ def _is_run(folder: Path) -> bool:
 
 
 def _scoring(run: RunLog) -> dict[str, Any]:
+    if not reference.is_known(run.game):
+        return {}
     protocol = run.config.get("env_protocol") or {}
-    return {key: protocol[key] for key in SCORING_KEYS if key in protocol} if reference.is_known(run.game) else {}
+    return {"flicker": run.flicker, **{key: protocol[key] for key in SCORING_KEYS if key in protocol}}
 
 
 def _settings(run: RunLog) -> dict[str, Any]:
