@@ -43,6 +43,17 @@ def test_pictures_that_lie_otherwise_or_are_floats_already_come_out_the_same():
 
 
 @needs_extension
+def test_stacks_that_share_the_frames_of_a_window_need_no_copy(monkeypatch):
+    """A replay hands out windows of one frame more than a stack; obs and next_obs are views of them."""
+    windows = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 5, 84, 84), dtype=np.uint8))
+    stacks = windows[:, :4], windows[:, 1:]
+    expected = [plainly(stack, torch.channels_last) for stack in stacks]
+    monkeypatch.setattr(torch.Tensor, "contiguous", None)  # torch's way, which copies first, would fail here
+    for stack, floats in zip(stacks, expected, strict=True):
+        assert torch.equal(scale_pixels(stack, channels_last=True), floats)
+
+
+@needs_extension
 def test_arrays_that_do_not_fit_are_refused():
     pictures, out = np.zeros((2, 4, 3, 3), np.uint8), np.zeros((2, 3, 3, 4), np.float32)
     kernels.KERNELS.pixels(pictures, 4, 1.0, out)

@@ -21,7 +21,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made && (PyModule_AddIntConstant(made, "VERSION", 1) < 0 ||
+    if (made && (PyModule_AddIntConstant(made, "VERSION", 2) < 0 ||
                  PyModule_AddIntConstant(made, "USABLE", usable()) < 0)) {
         Py_DECREF(made);
         return NULL;

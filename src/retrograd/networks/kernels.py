@@ -7,12 +7,13 @@ from torch import Tensor
 
 from retrograd.core.compiled import load_extension
 
-KERNELS = load_extension("retrograd.networks._kernels", version=1)
+KERNELS = load_extension("retrograd.networks._kernels", version=2)
 
 
 def scale_pixels(obs: Tensor, *, channels_last: bool) -> Tensor:
     """uint8 [B, C, H, W] → float32 in [0, 1], in the layout that the convolutions want."""
-    bytes_here = obs.dtype == torch.uint8 and obs.device.type == "cpu" and obs.is_contiguous()
+    # each picture in one piece is enough: the stacks of a batch from a replay share the frames of one window
+    bytes_here = obs.dtype == torch.uint8 and obs.device.type == "cpu" and obs[:1].is_contiguous()
     if KERNELS is None or not channels_last or not bytes_here or torch.compiler.is_compiling():
         layout = torch.channels_last if channels_last else torch.contiguous_format
         # bytes first, as torch is slow when it changes type and order at once
