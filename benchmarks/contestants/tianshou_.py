@@ -18,6 +18,7 @@ from tianshou.trainer import OffPolicyTrainerParams, OnPolicyTrainerParams
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 
 ROWS = 8
+RANDOM_STEPS = 1000  # that fill a buffer before anything is learned
 
 
 class Enough(Exception):
@@ -28,8 +29,10 @@ def run(algorithm: str, watch: Stopwatch) -> None:
     game = {"stack_num": 4, "reward_clip": True, "episodic_life": True}
     envs = envpool.make_gymnasium("Pong-v5", num_envs=ROWS, seed=0, **game)
 
+    uncounted = 0 if algorithm == "ppo" else RANDOM_STEPS  # its trainer counts from the first step that learns
+
     def tell(epoch: int, step: int) -> None:
-        if not watch.tell(step):
+        if not watch.tell(uncounted + step):
             raise Enough
 
     schedule: dict[str, Any] = {"max_epochs": 1000, "epoch_num_steps": 10**7, "training_fn": tell, "verbose": False}
@@ -58,7 +61,7 @@ def _value(name: str, envs: Any, schedule: dict[str, Any]) -> tuple[Any, Any]:
         buffer = PrioritizedVectorReplayBuffer(100_000, ROWS, alpha=0.6, beta=0.4, **frames)
     collector = Collector(policy, envs, buffer, exploration_noise=True)
     collector.reset()
-    collector.collect(n_step=1000 - 1000 % ROWS, random=True)
+    collector.collect(n_step=RANDOM_STEPS - RANDOM_STEPS % ROWS, random=True)
     params = OffPolicyTrainerParams(
         training_collector=collector,
         collection_step_num_env_steps=ROWS,
