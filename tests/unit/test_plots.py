@@ -121,6 +121,15 @@ def test_protocols_and_games_never_share_a_panel(tmp_path: Path) -> None:
     assert published[3] == published[4] == []
 
 
+def test_a_short_run_fills_its_panel_where_nothing_is_published(tmp_path: Path) -> None:
+    for game, millions in (("CartPole-v1", 0.525), ("ALE/Pong-v5", 2.0)):
+        folder = write_run(tmp_path / game.replace("/", "_"), game=game)
+        (folder / "eval_log.csv").write_text(EVAL_HEAD + "125000,500000,light,1,1,0,0\n")
+        (folder / "train_log.csv").write_text(TRAIN_HEAD + "125000,500000,0,1,100\n")
+        axis = Plotter().plot_learning_curves([folder]).axes[0]
+        assert axis.get_xlim()[1] == pytest.approx(millions)
+
+
 def test_given_references_of_another_protocol_are_left_out(tmp_path: Path) -> None:
     curves = reference.curves("pong", "sticky_train")[:2] + reference.curves("pong", "no_sticky_eval")[:1]
     figure = Plotter().plot_learning_curves([write_run(tmp_path / "a")], references=curves)

@@ -82,6 +82,12 @@ def test_a_game_of_another_family_is_drawn_without_published_figures() -> None:
     assert len(panels_of([run, make_run(game="ALE/Breakout-v5")])) == 2
 
 
+def test_blank_frames_are_told_of_any_game() -> None:
+    games = ("MinAtar/Breakout-v1", "ALE/Pong-v5")
+    runs = [make_run(game=game, protocol={"flicker_probability": 0.5}) for game in games]
+    assert [run.protocol_label for run in runs] == ["50% of frames blank", "no sticky actions, 50% of frames blank"]
+
+
 def test_measures_of_a_run() -> None:
     run = make_run()
     assert [measure(run, metric) for metric in ("final", "best", "train")] == [4.0, 8.0, 2.0]

@@ -23,7 +23,6 @@ from retrograd.experiments.runs import SMOOTHING_EPISODES, RunLog, Runs, panels_
 __all__ = ["Plotter", "RunLog", "read_run"]
 
 Draw = Callable[[Theme], Any]
-SHORTEST_FRAMES = 2_000_000  # published curves have few points before
 
 
 class Plotter:
@@ -142,8 +141,7 @@ def draw_curves(folders: Sequence[str | Path], target: str | Path) -> list[Path]
     """The learning curves of runs over published ones of the same game and protocol, as far as the runs went."""
     runs = [read_run(folder) for folder in folders]
     plotter = Plotter()
-    longest = max(run.last_frame for run in runs)
-    plotter.plot_learning_curves(runs, max_frames=max(SHORTEST_FRAMES, 1.05 * longest))
+    plotter.plot_learning_curves(runs)
     return plotter.save_plots(target)
 
 

@@ -75,9 +75,10 @@ class RunLog:
 
     @cached_property
     def protocol_label(self) -> str:
-        """Empty off Atari, where there is only one way to play."""
+        """Off Atari there is only one way to play, but for what is hidden."""
+        blank = f"{self.flicker:.0%} of frames blank" if self.flicker else ""
         if not reference.is_known(self.game):
-            return ""
+            return blank
         if self.family is not None:
             return reference.FAMILIES[self.family]
         probability = (self.config.get("env_protocol") or {}).get("repeat_action_probability")
@@ -85,7 +86,7 @@ class RunLog:
             return "protocol unknown"
         sticky = reference.protocol_family(float(probability))
         label = f"repeat probability {probability}" if sticky is None else reference.FAMILIES[sticky]
-        return f"{label}, {self.flicker:.0%} of frames blank" if self.flicker else label
+        return f"{label}, {blank}" if blank else label
 
     @property
     def flicker(self) -> float:

@@ -34,7 +34,8 @@ def draw_learning_curves(
     figure, axes = new_figure(theme, len(panels), height=3.7 + 0.17 * entries)
     for axis, panel, curves in zip(axes, panels, below, strict=True):
         longest = max(group.last_frame for group in panel.groups)
-        limit = max_frames or max(1.1 * longest, 2 * MILLION if curves else 1)
+        # published curves have few points before two million frames
+        limit = max_frames or max(1.05 * longest, 2 * MILLION if curves else 1)
         unit, axis_label = frame_unit(limit)
         groups, others = _foremost(panel.groups)
         _draw_others(axis, others, theme, unit, smooth_episodes)
