@@ -223,6 +223,8 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     values["env_protocol"] = {"flicker_probability": 0.0, "max_pool": True} | values.get("env_protocol", {})
     for tracker, younger in TRACKER_KEYS.items():
         values[tracker] = younger | values.get(tracker, {})
+    if values.get("agent", {}).get("kind") in ("ppo", "recurrent_ppo"):
+        values["agent"] = {"critic_optimizer": "shared"} | values["agent"]
     if values.get("agent", {}).get("kind") == "value":
         for group, option in {**TRACKS["A"], "training": "default"}.items():
             values[group] = _shipped_group(group, option) | values.get(group, {})

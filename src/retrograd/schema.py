@@ -103,6 +103,7 @@ _PPO = {
     "clip_range": _POSITIVE,
     "clip_range_end": _number(0, above=True, optional=True),
     "value_clip": _BOOL,
+    "critic_optimizer": _choice("shared", "own"),
     "target_kl": _number(0, above=True, optional=True),
 }
 

@@ -256,3 +256,29 @@ def test_parts_restore_the_learner() -> None:
         each.update(rollout_of(each, 1), step=2 * T * N)
     assert torch.equal(weights(agent), weights(other))
     assert other.updates == 4
+
+
+def test_a_critic_with_an_optimizer_of_its_own_is_saved_and_loaded() -> None:
+    def make() -> PolicyAgent:
+        agent = make_agent(PPO, epochs=2, minibatches=2)
+        both = [torch.optim.Adam(agent.network.parameters(), lr=1e-3) for _ in range(2)]
+        agent.learner = PolicyLearner(
+            agent.network, PPO, both[0], lr=Linear(1e-2, 0.0, 1000), epochs=2, max_grad_norm=None, target_kl=None,
+            critic_optimizer=both[1],
+        )  # fmt: skip
+        agent.parts["learner"] = agent.learner
+        return agent
+
+    first, second = make(), make()
+    batches = [rollout_of(first, seed) for seed in range(4)]
+    for number, batch in enumerate(batches[:2]):
+        first.update(batch, step=(number + 1) * T * N)
+    assert all(group["lr"] < 1e-2 for group in first.learner.critic_optimizer.param_groups)  # type: ignore[attr-defined]
+    second.network.load_state_dict(first.network.state_dict())
+    second.learner.load_state_dict(copy.deepcopy(first.learner.state_dict()))
+    second.minibatch_rng.bit_generator.state = first.minibatch_rng.bit_generator.state
+    for number, batch in enumerate(batches[2:], 2):
+        for agent in (first, second):
+            agent.update(batch, step=(number + 1) * T * N)
+    assert torch.equal(weights(first), weights(second))
+    assert first.updates == second.updates == 16

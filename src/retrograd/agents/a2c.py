@@ -33,12 +33,13 @@ class A2CLoss:
         policy_loss = -(log_prob * advantage).mean()
         value_loss = 0.5 * (batch.returns - value).square().mean()
         entropy = policy.entropy().mean()
-        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef(step) * entropy
+        critic, bonus = self.value_coef * value_loss, self.entropy_coef(step) * entropy
         with torch.no_grad():
             log_ratio = log_prob - batch.log_prob
             approx_kl = (log_ratio.exp() - 1 - log_ratio).mean()
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        return PolicyLossOut(loss, approx_kl, {name: figure.detach() for name, figure in metrics.items()})
+        seen = {name: figure.detach() for name, figure in metrics.items()}
+        return PolicyLossOut(policy_loss + critic - bonus, policy_loss - bonus, critic, approx_kl, seen)
 
     def coefficients(self, step: int) -> dict[str, float]:
         return {"entropy_coef": self.entropy_coef(step)}

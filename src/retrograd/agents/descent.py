@@ -6,7 +6,7 @@ overflow is no failure: the step is left out and the scale halved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -52,3 +52,39 @@ class Descent:
         else:
             self.scaler.step(self.optimizer)  # nothing, where a gradient overflowed
             self.scaler.update()
+
+
+class SplitDescent:
+    """Several losses of one network, each with an optimizer of its own over all weights that it reaches.
+
+    Adam measures a step by the gradients it has seen. In a sum the larger loss sets that measure for the weights both
+    reach; apart, each loss moves them as far as its own rate says. All gradients are taken at the same weights, and
+    each is clipped by its own norm. Costs one more backward pass for each further loss.
+    """
+
+    def __init__(
+        self, optimizers: Sequence[torch.optim.Optimizer], params: Iterable[Tensor], *, max_grad_norm: float | None
+    ) -> None:
+        self.optimizers, self.params, self.max_grad_norm = optimizers, list(params), max_grad_norm
+        self._gradients: list[tuple[Tensor | None, ...]] = []
+
+    def backward(self, *losses: Tensor) -> Tensor:
+        """The gradients of each loss; returns the norm of all of them together, before clipping."""
+        last = len(losses) - 1
+        self._gradients = [
+            torch.autograd.grad(loss, self.params, retain_graph=number < last, allow_unused=True)
+            for number, loss in enumerate(losses)
+        ]
+        self._norms = [
+            torch.nn.utils.get_total_norm([gradient for gradient in part if gradient is not None])
+            for part in self._gradients
+        ]
+        return torch.stack(self._norms).norm()
+
+    def step(self) -> None:
+        for optimizer, gradients, norm in zip(self.optimizers, self._gradients, self._norms, strict=True):
+            for param, gradient in zip(self.params, gradients, strict=True):
+                param.grad = gradient
+            if self.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(self.params, self.max_grad_norm, norm)
+            optimizer.step()

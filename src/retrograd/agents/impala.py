@@ -49,7 +49,8 @@ class SummedLoss:
 
     def __call__(self, policy: ActionDistribution, value: Tensor, batch: Rollout, /, *, step: int) -> PolicyLossOut:
         out = self.mean(policy, value, batch, step=step)
-        return replace(out, loss=out.loss * len(value))
+        steps = len(value)
+        return replace(out, loss=out.loss * steps, actor=out.actor * steps, critic=out.critic * steps)
 
     def coefficients(self, step: int) -> dict[str, float]:
         return self.mean.coefficients(step)

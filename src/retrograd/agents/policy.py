@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from retrograd.agents.descent import Descent
+from retrograd.agents.descent import Descent, SplitDescent
 from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
 from retrograd.core.schedules import Schedule
@@ -27,7 +27,9 @@ from retrograd.networks.policy import ActorCritic
 class PolicyLossOut:
     """What a policy loss returns."""
 
-    loss: Tensor  # what the optimizer goes down
+    loss: Tensor  # what the optimizer goes down: the actor's part and the critic's
+    actor: Tensor
+    critic: Tensor
     approx_kl: Tensor  # from the policy that played to this one
     metrics: dict[str, Tensor]
 
@@ -43,7 +45,11 @@ Evaluated = tuple[ActionDistribution, Tensor, Rollout]  # policy and value as th
 
 
 class PolicyLearner:
-    """Goes over a rollout ``epochs`` times, one optimizer step for each minibatch."""
+    """Goes over a rollout ``epochs`` times, one optimizer step for each minibatch.
+
+    With a ``critic_optimizer`` the actor's and the critic's part of the loss have an optimizer each, also for the
+    weights that they share.
+    """
 
     def __init__(
         self,
@@ -56,18 +62,24 @@ class PolicyLearner:
         max_grad_norm: float | None,
         target_kl: float | None,
         scaler: torch.amp.GradScaler | None = None,
+        critic_optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        self.loss, self.optimizer, self.lr = loss, optimizer, lr
+        self.loss, self.optimizer, self.critic_optimizer, self.lr = loss, optimizer, critic_optimizer, lr
         self.epochs, self.target_kl = epochs, target_kl
         self.updates = 0
         self._descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
+        self._split = None
+        if critic_optimizer is not None:
+            both = optimizer, critic_optimizer
+            self._split = SplitDescent(both, self._descent.params, max_grad_norm=max_grad_norm)
 
     def learn(self, minibatches: Callable[[], Iterable[Evaluated]], steps: Rollout, *, step: int) -> Update:
         """``minibatches`` begins an epoch; each is evaluated when it is asked for, with the newest weights."""
         # schedules stand where the rollout began: at its end a rate that falls to zero would waste the last one
         begun = step - steps.reward.numel()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr(begun)
+        for optimizer in filter(None, (self.optimizer, self.critic_optimizer)):
+            for group in optimizer.param_groups:
+                group["lr"] = self.lr(begun)
         seen: list[Tensor] = []
         names: list[str] = []
         for out, grad_norm in self._steps(minibatches, begun, step):
@@ -83,7 +95,7 @@ class PolicyLearner:
         for _ in range(self.epochs):
             for policy, value, batch in minibatches():
                 out = self.loss(policy, value, batch, step=begun)
-                grad_norm = self._descent.backward(out.loss)
+                grad_norm = self._backward(out)
                 require_finite(
                     step,
                     batch=batch,
@@ -96,18 +108,31 @@ class PolicyLearner:
                 if self.target_kl is not None and out.approx_kl > self.target_kl:
                     yield out, grad_norm
                     return
-                self._descent.step(grad_norm)
+                self._step(grad_norm)
                 self.updates += 1
                 yield out, grad_norm
 
+    def _backward(self, out: PolicyLossOut) -> Tensor:
+        return self._descent.backward(out.loss) if self._split is None else self._split.backward(out.actor, out.critic)
+
+    def _step(self, grad_norm: Tensor) -> None:
+        if self._split is None:
+            self._descent.step(grad_norm)
+        else:
+            self._split.step()
+
     def state_dict(self) -> dict[str, Any]:
         scaler = self._descent.scaler
-        scaled = {} if scaler is None else {"scaler": scaler.state_dict()}
-        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, **scaled}
+        more: dict[str, Any] = {} if scaler is None else {"scaler": scaler.state_dict()}
+        if self.critic_optimizer is not None:
+            more["critic_optimizer"] = self.critic_optimizer.state_dict()
+        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, **more}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["updates"])
+        if self.critic_optimizer is not None:
+            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
         if self._descent.scaler is not None and "scaler" in state:
             self._descent.scaler.load_state_dict(state["scaler"])
 

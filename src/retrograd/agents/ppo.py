@@ -38,12 +38,13 @@ class PPOLoss:
         policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
         value_loss = self._value_loss(value, batch, clip)
         entropy = policy.entropy().mean()
-        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef(step) * entropy
+        critic, bonus = self.value_coef * value_loss, self.entropy_coef(step) * entropy
         with torch.no_grad():
             approx_kl = (ratio - 1 - log_ratio).mean()  # never negative, unlike the mean of -log ρ
             clipped = ((ratio - 1).abs() > clip).float().mean()
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "clip_fraction": clipped}
-        return PolicyLossOut(loss, approx_kl, {name: figure.detach() for name, figure in metrics.items()})
+        seen = {name: figure.detach() for name, figure in metrics.items()}
+        return PolicyLossOut(policy_loss + critic - bonus, policy_loss - bonus, critic, approx_kl, seen)
 
     def _value_loss(self, value: Tensor, batch: Rollout, clip: float) -> Tensor:
         squared = (batch.returns - value).square()

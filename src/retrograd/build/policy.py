@@ -108,6 +108,12 @@ def check_policy(builder: Builder, spec: EnvSpec) -> None:
 
 def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyLearner:
     agent, preset = builder.config["agent"], builder.config["preset"]
+    scaler, split = make_scaler(builder), agent.get("critic_optimizer") == "own"
+    if split and scaler is not None:
+        raise UsageError(
+            "agent.critic_optimizer=own needs gradients that are not scaled: "
+            "hardware.autocast must be null or bfloat16, not float16"
+        )
     return PolicyLearner(
         network,
         make_loss(builder, spec),
@@ -116,7 +122,8 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         epochs=agent.get("epochs", 1),
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
-        scaler=make_scaler(builder),
+        scaler=scaler,
+        critic_optimizer=make_optimizer(builder, network) if split else None,
     )
 
 
