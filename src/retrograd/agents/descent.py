@@ -79,7 +79,7 @@ class SplitDescent:
             torch.nn.utils.get_total_norm([gradient for gradient in part if gradient is not None])
             for part in self._gradients
         ]
-        return torch.stack(self._norms).norm()
+        return torch.linalg.vector_norm(torch.stack(self._norms))
 
     def step(self) -> None:
         for optimizer, gradients, norm in zip(self.optimizers, self._gradients, self._norms, strict=True):
