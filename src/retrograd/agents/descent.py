@@ -67,6 +67,7 @@ class SplitDescent:
     ) -> None:
         self.optimizers, self.params, self.max_grad_norm = optimizers, list(params), max_grad_norm
         self._gradients: list[tuple[Tensor | None, ...]] = []
+        self._norms: list[Tensor] = []
 
     def backward(self, *losses: Tensor) -> Tensor:
         """The gradients of each loss; returns the norm of all of them together, before clipping."""
@@ -79,7 +80,8 @@ class SplitDescent:
             torch.nn.utils.get_total_norm([gradient for gradient in part if gradient is not None])
             for part in self._gradients
         ]
-        return torch.linalg.vector_norm(torch.stack(self._norms))
+        together: Tensor = torch.linalg.vector_norm(torch.stack(self._norms))
+        return together
 
     def step(self) -> None:
         for optimizer, gradients, norm in zip(self.optimizers, self._gradients, self._norms, strict=True):
