@@ -49,7 +49,7 @@ def test_without_moments_it_is_the_sum() -> None:
 
 
 def test_a_large_loss_takes_nothing_from_a_small_one() -> None:
-    """The left loss moves the trunk as it would alone, however large the right one is; in a sum it hardly does."""
+    """The left loss moves the trunk as it would alone, however large the right one is."""
     network, inputs = made()
     alone = copy.deepcopy(network)
     before = flat(network.trunk)
