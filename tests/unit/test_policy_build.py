@@ -144,3 +144,24 @@ def test_a_shorter_last_rollout_waits_for_more_steps(tmp_path: Path) -> None:
     assert updates == 16
     learner.learn(24)
     assert learner.agent.updates == 32  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [PPO, RecurrentPPO])
+def test_a_critic_gets_an_optimizer_of_its_own_where_the_config_says_so(kind: type[Learner], tmp_path: Path) -> None:
+    kept = {}
+    for choice in ("shared", "own"):
+        learner = learned(kind, tmp_path / choice, **{"agent.critic_optimizer": choice})
+        assert learner.folder is not None
+        kept[choice] = str(torch.load(learner.folder / "checkpoints" / "latest" / "agent.pt", weights_only=True))
+        kind.load(learner.folder)
+    assert "critic_optimizer" in kept["own"]
+    assert "critic_optimizer" not in kept["shared"]
+
+
+def test_two_optimizers_are_refused_where_gradients_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = Builder(ConfigManager(None).compose(["agent=ppo", "env=CartPole-v1", "agent.critic_optimizer=own"]))
+    monkeypatch.setattr("retrograd.build.policy.make_scaler", lambda builder: object())
+    envs = builder.environments()
+    with pytest.raises(UsageError, match="critic_optimizer=own needs gradients that are not scaled"):
+        builder.agent(envs.spec)
+    envs.close()
