@@ -43,8 +43,7 @@ def test_without_moments_it_is_the_sum() -> None:
     for _ in range(5):
         norm = one.backward(sum(joint.losses(inputs), torch.zeros(())))
         one.step(norm)
-        two.backward(*network.losses(inputs))
-        two.step()
+        two.step(two.backward(*network.losses(inputs)))
     assert torch.allclose(flat(network), flat(joint), atol=1e-6)
 
 
@@ -55,8 +54,7 @@ def test_a_large_loss_takes_nothing_from_a_small_one() -> None:
     before = flat(network.trunk)
     optimizers = [torch.optim.Adam(network.parameters(), lr=1e-3), torch.optim.SGD(network.parameters(), lr=0.0)]
     two = SplitDescent(optimizers, network.parameters(), max_grad_norm=None)
-    two.backward(*network.losses(inputs))
-    two.step()
+    two.step(two.backward(*network.losses(inputs)))
     left, _ = alone.losses(inputs)
     one = Descent(torch.optim.Adam(alone.parameters(), lr=1e-3), alone.parameters(), max_grad_norm=None)
     one.step(one.backward(left))
@@ -70,6 +68,6 @@ def test_each_gradient_is_clipped_by_its_own_norm() -> None:
     two = SplitDescent(optimizers, network.parameters(), max_grad_norm=0.01)
     before = flat(network)
     together = two.backward(*network.losses(inputs))
-    two.step()
+    two.step(together)
     assert (flat(network) - before).norm() == pytest.approx(0.01, rel=1e-3)
     assert together > 1  # the right one's is in it

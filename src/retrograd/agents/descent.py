@@ -83,7 +83,12 @@ class SplitDescent:
         together: Tensor = torch.linalg.vector_norm(torch.stack(self._norms))
         return together
 
-    def step(self) -> None:
+    def gated(self, grad_norm: Tensor) -> Tensor:
+        """Nothing is scaled here, so no overflow can be mended."""
+        return grad_norm
+
+    def step(self, _grad_norm: Tensor) -> None:
+        """Each part is clipped by the norm of its own gradients, not by that of all."""
         for optimizer, gradients, norm in zip(self.optimizers, self._gradients, self._norms, strict=True):
             for param, gradient in zip(self.params, gradients, strict=True):
                 param.grad = gradient

@@ -66,12 +66,13 @@ class PolicyLearner:
     ) -> None:
         self.loss, self.optimizer, self.critic_optimizer, self.lr = loss, optimizer, critic_optimizer, lr
         self.epochs, self.target_kl = epochs, target_kl
-        self.updates = 0
-        self._descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
-        self._split = None
-        if critic_optimizer is not None:
+        self.updates, self._scaler = 0, scaler
+        self._descent: Descent | SplitDescent
+        if critic_optimizer is None:
+            self._descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
+        else:
             both = optimizer, critic_optimizer
-            self._split = SplitDescent(both, self._descent.params, max_grad_norm=max_grad_norm)
+            self._descent = SplitDescent(both, network.parameters(), max_grad_norm=max_grad_norm)
 
     def learn(self, minibatches: Callable[[], Iterable[Evaluated]], steps: Rollout, *, step: int) -> Update:
         """``minibatches`` begins an epoch; each is evaluated when it is asked for, with the newest weights."""
@@ -95,7 +96,7 @@ class PolicyLearner:
         for _ in range(self.epochs):
             for policy, value, batch in minibatches():
                 out = self.loss(policy, value, batch, step=begun)
-                grad_norm = self._backward(out)
+                grad_norm = self._descent.backward(*self._parts(out))
                 require_finite(
                     step,
                     batch=batch,
@@ -108,22 +109,16 @@ class PolicyLearner:
                 if self.target_kl is not None and out.approx_kl > self.target_kl:
                     yield out, grad_norm
                     return
-                self._step(grad_norm)
+                self._descent.step(grad_norm)
                 self.updates += 1
                 yield out, grad_norm
 
-    def _backward(self, out: PolicyLossOut) -> Tensor:
-        return self._descent.backward(out.loss) if self._split is None else self._split.backward(out.actor, out.critic)
-
-    def _step(self, grad_norm: Tensor) -> None:
-        if self._split is None:
-            self._descent.step(grad_norm)
-        else:
-            self._split.step()
+    def _parts(self, out: PolicyLossOut) -> tuple[Tensor, ...]:
+        """One loss for each optimizer."""
+        return (out.loss,) if self.critic_optimizer is None else (out.actor, out.critic)
 
     def state_dict(self) -> dict[str, Any]:
-        scaler = self._descent.scaler
-        more: dict[str, Any] = {} if scaler is None else {"scaler": scaler.state_dict()}
+        more: dict[str, Any] = {} if self._scaler is None else {"scaler": self._scaler.state_dict()}
         if self.critic_optimizer is not None:
             more["critic_optimizer"] = self.critic_optimizer.state_dict()
         return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, **more}
@@ -133,8 +128,8 @@ class PolicyLearner:
         self.updates = int(state["updates"])
         if self.critic_optimizer is not None:
             self.critic_optimizer.load_state_dict(state["critic_optimizer"])
-        if self._descent.scaler is not None and "scaler" in state:
-            self._descent.scaler.load_state_dict(state["scaler"])
+        if self._scaler is not None and "scaler" in state:
+            self._scaler.load_state_dict(state["scaler"])
 
 
 class RolloutLearner(Protocol):
