@@ -53,6 +53,11 @@ class Descent:
             self.scaler.step(self.optimizer)  # nothing, where a gradient overflowed
             self.scaler.update()
 
+    def skip(self) -> None:
+        """In place of a step: these gradients are not wanted."""
+        if self.scaler is not None:
+            self.scaler.update()  # else it refuses the next backward pass
+
 
 class SplitDescent:
     """Several losses of one network, each with an optimizer of its own over all weights that it reaches.
@@ -95,3 +100,6 @@ class SplitDescent:
             if self.max_grad_norm is not None:
                 torch.nn.utils.clip_grads_with_norm_(self.params, self.max_grad_norm, norm)
             optimizer.step()
+
+    def skip(self) -> None:
+        """In place of a step: nothing is kept that the next backward pass would not replace."""

@@ -107,6 +107,7 @@ class PolicyLearner:
                     gradient=self._descent.gated(grad_norm),
                 )
                 if self.target_kl is not None and out.approx_kl > self.target_kl:
+                    self._descent.skip()
                     yield out, grad_norm
                     return
                 self._descent.step(grad_norm)
