@@ -84,6 +84,33 @@ def test_a_recording_that_computes_something_else_is_refused():
     assert all(torch.equal(one, two) for one, two in zip(before, agent.online.parameters(), strict=True))
 
 
+def test_a_recording_that_does_nothing_is_refused():
+    """As CUDA gives it, with a warning only, when the work went to another device than the one that was recorded."""
+    agent = make_agent("agent=dqn")
+    agent._compute = Captured(agent._learn_from, agent.descent.gradients, lambda work: (lambda: None, work()))
+    with pytest.raises(RetrogradError, match="the recorded update gives another"):
+        agent.update(make_batch(0), step=0)
+
+
+def test_a_recording_that_reads_the_first_batch_for_ever_is_refused():
+    agent = make_agent("agent=dqn")
+
+    def stale(work):
+        kept = {name: figure.clone() for name, figure in work().items()}
+        replay, figures = rerun(work)
+
+        def replay_stale() -> None:
+            replay()
+            for name, figure in kept.items():
+                figures[name].copy_(figure)
+
+        return replay_stale, figures
+
+    agent._compute = Captured(agent._learn_from, agent.descent.gradients, stale)
+    with pytest.raises(RetrogradError, match="the recorded update gives another"):
+        agent.update(make_batch(0), step=0)
+
+
 def test_a_batch_of_another_size_is_refused():
     agent = make_agent("agent=dqn")
     agent._compute = Captured(agent._learn_from, agent.descent.gradients, rerun)
@@ -131,6 +158,16 @@ def test_an_overflow_leaves_the_step_out_and_halves_the_scale():
     assert torch.equal(param, torch.tensor([1.0, 2.0]))
     assert down.scaler is not None
     assert down.scaler.get_scale() == 2.0**11
+
+
+def test_a_step_that_is_left_out_lets_the_next_one_be_made():
+    """As a policy does that has moved too far (agent.target_kl)."""
+    param, down = descent(2.0**12)
+    down.backward(param.square().sum())
+    down.skip()
+    assert torch.equal(param, torch.tensor([1.0, 2.0]))
+    down.step(down.backward(param.square().sum()))
+    assert not torch.equal(param, torch.tensor([1.0, 2.0]))
 
 
 def test_an_overflow_at_the_smallest_scale_closes_the_gate():

@@ -7,13 +7,14 @@ explorer, importance weights, gradient norm, the finite gate, the optimizer and 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from retrograd.agents.captured import Captured
+from retrograd.agents.captured import HALF_TOLERANCE, TOLERANCE, Captured
 from retrograd.agents.descent import Descent
 from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
@@ -63,6 +64,7 @@ class ValueAgent(Agent):
         noise_each_step: bool = False,
         scaler: torch.amp.GradScaler | None = None,
         recorded: bool = False,
+        half_precision: bool = False,
     ) -> None:
         self.online = network
         self.target = copy.deepcopy(network).requires_grad_(False)
@@ -78,7 +80,10 @@ class ValueAgent(Agent):
         self.device = next(network.parameters()).device
         self.descent = Descent(optimizer, network.parameters(), max_grad_norm=max_grad_norm, scaler=scaler)
         # recorded once and replayed, where the device can: everything up to the gradients
-        self._compute = Captured(self._learn_from, self.descent.gradients) if recorded else self._learn_from
+        self._compute: Callable[[Transitions], dict[str, Tensor]] = self._learn_from
+        if recorded:
+            tolerance = HALF_TOLERANCE if half_precision else TOLERANCE
+            self._compute = Captured(self._learn_from, self.descent.gradients, tolerance=tolerance)
         self.parts = {"online": network, "target": self.target, "optimizer": optimizer, "counters": _Counters(self)}
         if self.noise is not None:
             self.parts["noise"] = self.noise

@@ -65,6 +65,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         noise_each_step=agent["noise_each_step"],
         scaler=make_scaler(builder),
         recorded=hardware["cuda_graph"],
+        half_precision=hardware["autocast"] is not None,
     )
 
 
