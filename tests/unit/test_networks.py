@@ -143,6 +143,17 @@ def test_power_iterations_happen_only_where_it_learns():
     assert not torch.equal(before, layer.left)
 
 
+def test_a_gain_is_found_in_float32_whatever_the_layer_computes_in():
+    layer, features = SpectralConv2d(4, 4, 3, padding=1), torch.randn(1, 4, 6, 6)
+    exact = layer._gain()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(features)
+    assert out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    assert layer.left.dtype == torch.float32
+    assert torch.equal(layer._gain(), exact) or (layer._gain() - exact).abs() < 1e-3
+
+
 def test_spectral_state_goes_to_the_copy():
     layer = SpectralConv2d(4, 4, 3, padding=1)
     assert "left" in layer.state_dict()

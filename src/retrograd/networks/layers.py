@@ -108,14 +108,19 @@ class SpectralConv2d(nn.Conv2d):
             self._improve()
 
     def forward(self, features: Tensor) -> Tensor:
+        # a gain rounded to eight bits would bound nothing, so it is found in float32 whatever the layer computes in
+        with torch.autocast(features.device.type, enabled=False):
+            weight = self.weight / self._gain()
+        return F.conv2d(features, weight, self.bias, padding=self.padding)
+
+    def _gain(self) -> Tensor:
         if self.training and torch.is_grad_enabled():
             self._improve()
         matrix = self.weight.flatten(1)
         with torch.no_grad():
             right = F.normalize(matrix.T @ self.left, dim=0)
         # cloned: the next power iteration changes the estimate in place, before the backward pass may have read it
-        gain = torch.dot(self.left.clone(), matrix @ right)
-        return F.conv2d(features, self.weight / gain, self.bias, padding=self.padding)
+        return torch.dot(self.left.clone(), matrix @ right)
 
     @torch.no_grad()
     def _improve(self) -> None:
