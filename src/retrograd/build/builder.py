@@ -213,6 +213,7 @@ class Judge:
 def restore_agent(checkpoint: Checkpoint, config: Config, *, env: Any = None) -> tuple[Builder, Agent]:
     """The agent of a checkpoint, ready to play."""
     builder = Builder(config, env=env)
+    use_device(builder.device())
     seed_everything(config["seed"])
     set_threads(config["hardware"]["torch_threads"])
     envs = builder.evaluation_environments(checkpoint.step)
@@ -229,6 +230,14 @@ def restore_agent(checkpoint: Checkpoint, config: Config, *, env: Any = None) ->
     if "target" in agent.parts and "target" not in checkpoint.parts:
         agent.sync_target()  # type: ignore[attr-defined]
     return builder, agent
+
+
+def use_device(device: torch.device) -> None:
+    """Streams, events and graphs belong to CUDA's current device, which is the first one until somebody says so."""
+    import torch
+
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def seed_everything(seed: int) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads
+from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads, use_device
 from retrograd.build.disk_space import check_disk
 from retrograd.build.hardware import check_switches, compile_agent, set_allocators
 from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
@@ -60,6 +60,7 @@ def open_environments(config: Config, env: Any) -> tuple[Builder, VecEnv]:
     builder = Builder(config, env=env)
     check_switches(config, builder.device())
     set_allocators(config)
+    use_device(builder.device())
     seed_everything(config["seed"])
     set_threads(config["hardware"]["torch_threads"])
     return builder, builder.environments()

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from retrograd.build.builder import Builder, seed_everything, set_threads
+from retrograd.build.builder import Builder, seed_everything, set_threads, use_device
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
 
@@ -98,6 +98,7 @@ def measure(config: Config, torch_threads: int, env_threads: int) -> float:
 
     small = _small(config).with_values({"hardware.torch_threads": torch_threads, "hardware.env_threads": env_threads})
     builder = Builder(small)
+    use_device(builder.device())
     seed_everything(small["seed"])
     set_threads(torch_threads)
     envs = builder.environments()

@@ -74,8 +74,12 @@ class Staging:
         tensor = self._from_numpy(array)
         if self._on_host:
             return tensor
-        if not self._pinned or not tensor.is_pinned():
+        if not self._pinned:
             return tensor.to(self.device)  # over when this returns
+        if not tensor.is_pinned():  # else this copy would wait for all that were only started
+            room = self.buffer(array.shape, array.dtype)
+            room[...] = array
+            tensor = self._from_numpy(room)
         return self._start_copy(tensor)
 
     def _start_copy(self, tensor: Tensor) -> Tensor:
