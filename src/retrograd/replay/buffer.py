@@ -30,6 +30,8 @@ Batch = TypeVar("Batch", bound=Indexed, covariant=True)
 class Sampler(Protocol):
     """Chooses among the valid starts."""
 
+    @property
+    def uses_priorities(self) -> bool: ...  # else nobody has to fetch them from the device
     def attach(self, num_slots: int) -> None: ...
     def insert(self, slot: Array) -> None: ...
     def remove(self, slot: Array) -> None: ...
@@ -101,10 +103,10 @@ class Replay(Generic[Batch]):
 
     def update(self, index: Array, priority: Tensor) -> None:
         """New priorities of sampled transitions; those overwritten since are ignored."""
-        values = priority.numpy(force=True)
-        if values.shape != index.shape:
-            raise UsageError(f"priority has the shape {values.shape}: must be that of index, {index.shape}")
-        self.sampler.update(*self.starts.claim(self.storage, index, values))
+        if tuple(priority.shape) != index.shape:
+            raise UsageError(f"priority has the shape {tuple(priority.shape)}: must be that of index, {index.shape}")
+        if self.sampler.uses_priorities:
+            self.sampler.update(*self.starts.claim(self.storage, index, priority.numpy(force=True)))
 
     def __len__(self) -> int:
         """Transitions that can be sampled now."""

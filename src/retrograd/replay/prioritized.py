@@ -20,6 +20,8 @@ from retrograd.replay.sum_tree import SumTree
 class Prioritized:
     """New transitions get the largest priority seen so far; what cannot be sampled has none."""
 
+    uses_priorities = True
+
     def __init__(
         self,
         *,

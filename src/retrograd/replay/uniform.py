@@ -13,6 +13,8 @@ from retrograd.replay.starts import Starts
 class Uniform:
     """Draws with replacement; a draw that hits an invalid slot is drawn again, which leaves the rest uniform."""
 
+    uses_priorities = False
+
     def attach(self, num_slots: int) -> None:
         """Nothing is kept per slot."""
 
