@@ -145,9 +145,10 @@ def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
 
 def make_optimizer(builder: Builder, network: nn.Module) -> torch.optim.Optimizer:
     preset, params = builder.config["preset"], list(network.parameters())
+    fused = builder.config["hardware"]["fused_optimizer"]
     if preset["optimizer"] == "tf_rmsprop":
-        return TensorFlowRMSprop(params, preset["lr"], preset["rmsprop_decay"], preset["rmsprop_eps"])
-    fused = builder.config["hardware"]["fused_optimizer"] and params[0].device.type in ("cpu", "cuda")
+        return TensorFlowRMSprop(params, preset["lr"], preset["rmsprop_decay"], preset["rmsprop_eps"], fused=fused)
+    fused = fused and params[0].device.type in ("cpu", "cuda")
     return torch.optim.Adam(params, lr=preset["lr"], eps=preset["adam_eps"], fused=fused)
 
 

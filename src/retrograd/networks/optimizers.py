@@ -116,14 +116,21 @@ class DeepMindRMSprop(torch.optim.Optimizer):
 
 
 def rmsprop_step(
-    params: list[Tensor], grads: list[Tensor], squares: list[Tensor], *, lr: float, decay: float, eps: float
+    params: list[Tensor],
+    grads: list[Tensor],
+    squares: list[Tensor],
+    *,
+    lr: float,
+    decay: float,
+    eps: float,
+    fused: bool = True,
 ) -> None:
-    """Change ``params`` and ``squares`` by one step, in pieces where the extension was built."""
-    pieces = Pieces()
+    """Change ``params`` and ``squares`` by one step; ``fused``: in pieces where the extension was built."""
+    pieces = Pieces() if fused else None
     rest = [
         tensors
         for tensors in zip(params, grads, squares, strict=True)
-        if not pieces.step(*tensors, lr=lr, decay=decay, eps=eps)
+        if pieces is None or not pieces.step(*tensors, lr=lr, decay=decay, eps=eps)
     ]
     if not rest:
         return
@@ -143,8 +150,9 @@ class TensorFlowRMSprop(torch.optim.Optimizer):
     Torch's own starts at v = 0 and adds eps outside the root, which makes the first steps far longer.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, decay: float, eps: float) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, decay: float, eps: float, *, fused: bool = True) -> None:
         super().__init__(params, {"lr": lr, "decay": decay, "eps": eps})
+        self._fused = fused
         for group in self.param_groups:
             for param in group["params"]:
                 self.state[param]["square"] = torch.ones_like(param, memory_format=torch.preserve_format)
@@ -156,7 +164,8 @@ class TensorFlowRMSprop(torch.optim.Optimizer):
             params = [param for param in group["params"] if param.grad is not None]
             grads = [param.grad for param in params]
             squares = [self.state[param]["square"] for param in params]
-            rmsprop_step(params, grads, squares, lr=group["lr"], decay=group["decay"], eps=group["eps"])
+            numbers = {name: group[name] for name in ("lr", "decay", "eps")}
+            rmsprop_step(params, grads, squares, **numbers, fused=self._fused)
         return loss
 
 
