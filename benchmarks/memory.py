@@ -37,7 +37,7 @@ def main(overrides: list[str]) -> None:
         short = ["training.total_env_frames=8000", "training.warmup_random_steps=0", "eval.full_episodes=8"]
         config = ConfigManager(None).compose([*short, *overrides, f"output_dir={folder}"])
         trainer = build_trainer(config)
-        replay = trainer._loop.args[2]
+        replay = trainer.loop.replay
         fill(replay, trainer.envs.num_envs, trainer.envs.spec.obs.shape, config["replay"]["capacity"])
         trainer.train()
         trainer.close()

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from retrograd.core.types import ArraySpec
-from retrograd.networks.optimizers import STEPS, make_optimizer
+from retrograd.networks.kernels import KERNELS
+from retrograd.networks.optimizers import make_optimizer
 from retrograd.networks.q_network import make_q_network
 
 SETTINGS: dict[str, Any] = {
@@ -62,7 +63,7 @@ def main() -> None:
                 optimizer.step()
             if number:  # the first round makes the moments
                 seen[case].append((clock() - begun) / options.steps * 1000)
-    print(f"{options.threads} threads, extension {'built' if STEPS is not None else 'not built'}\n")
+    print(f"{options.threads} threads, extension {'built' if KERNELS is not None else 'not built'}\n")
     print("| optimizer | ms/step | ÷ fused Adam |\n|---|---|---|")
     for case, times in seen.items():
         ratio = statistics.median(mine / adam for mine, adam in zip(times, seen["adam, fused"], strict=True))

@@ -23,6 +23,20 @@ def load(name: str) -> ModuleType:
     return module
 
 
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_finds_what_it_imports(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    try:
+        load(name)
+    except ModuleNotFoundError as error:  # those that make golden files need other libraries
+        if (error.name or "").startswith("retrograd"):
+            raise
+        pytest.skip(f"needs {error.name}")
+
+
 @pytest.fixture
 def peers(tmp_path, monkeypatch):
     module = load("peers")
