@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ import torch
 from retrograd import cli
 from retrograd.build import Builder
 from retrograd.build import hardware as switches
+from retrograd.build.builder import use_device
 from retrograd.build.hardware import check_switches, compile_agent
+from retrograd.build.value import make_replay
 from retrograd.config import ConfigManager
 from retrograd.core.errors import UsageError
-from retrograd.core.types import ArraySpec
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
 from retrograd.networks.encoders import NatureCNN
 from retrograd.networks.precision import compile_encoders, encoders, set_precision
 from retrograd.networks.q_network import make_q_network
@@ -133,6 +137,33 @@ def test_compiled_encoders_compute_the_same_under_the_same_names():
     torch.testing.assert_close(network(screens()), expected)
 
 
+@pytest.mark.parametrize("n_step", [1, 3, 5])
+def test_what_a_replay_hands_out_is_compiled_for_before_the_run(n_step, monkeypatch):
+    """Else the first update would compile again, where a failure ends the run."""
+    words = ["env=pong", "hardware.device=cpu", "hardware.compile=true", "training.num_envs=1"]
+    small = ["replay.capacity=200", "training.warmup_random_steps=10", "agent.encoder=small"]
+    builder = Builder(compose(*words, *small, f"agent.n_step={n_step}"))
+    spec = EnvSpec("screen", SCREEN, DiscreteActions(3), frame_stack=4, frames_per_step=4)
+    agent = builder.agent(spec)
+    graphs: list[int] = []
+
+    def counting(module, _inputs):
+        graphs.append(1)
+        return module.forward
+
+    torch._dynamo.reset()
+    monkeypatch.setattr("retrograd.networks.precision.compile_encoders", partial(compile_encoders, backend=counting))
+    compile_agent(builder, agent, spec)
+    known = len(graphs)
+    replay, obs, never = make_replay(builder, spec), np.zeros((1, *SCREEN.shape), np.uint8), np.zeros(1, bool)
+    for games in ([never] * 40, [never] * 8 + [~never]):  # windows of one length, then of several
+        for ends in games:
+            replay.add(Step(obs, np.zeros(1, np.int64), np.zeros(1, np.float32), ends, never, ends, obs))
+        for _ in range(3):
+            agent.update(replay.sample(32, step=60), step=60)
+    assert len(graphs) == known > 0
+
+
 def test_where_compiling_fails_the_run_goes_on_and_says_why(caplog, capsys):
     builder = Builder(compose("env=pong", "hardware.device=cpu", "hardware.compile=true", "training.num_envs=1"))
     envs = builder.environments()
@@ -178,13 +209,24 @@ def test_without_glibc_big_blocks_are_refused(monkeypatch):
         switches.keep_big_blocks()
 
 
-def test_settings_of_the_cuda_allocator_leave_the_users_own_alone(monkeypatch):
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "mine")
-    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1"}, {"PYTORCH_CUDA_ALLOC_CONF": "a:1,expandable_segments:True"}),
+        ({"PYTORCH_ALLOC_CONF": "a:1"}, {"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:False"}, {"PYTORCH_ALLOC_CONF": "expandable_segments:False"}),
+    ],
+)
+def test_settings_of_the_cuda_allocator_stand_beside_the_users_own(monkeypatch, before, after):
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that what is set here is taken away again
+        monkeypatch.delenv(name)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
     switches.set_allocators(compose("hardware.expandable_segments=true"))
-    assert switches.os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "mine"
-    assert switches.os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+    assert {name: os.environ[name] for name in names if name in os.environ} == after
 
 
 class Copy:
@@ -210,6 +252,15 @@ def test_a_buffer_comes_again_only_when_its_copy_is_over(monkeypatch):
     assert other.ctypes.data != address
 
 
+@pytest.mark.parametrize(("name", "used"), [("cuda:1", ["cuda:1"]), ("cuda", []), ("cpu", [])])
+def test_the_device_of_a_run_is_made_cudas_current_one(monkeypatch, name, used):
+    """Streams, events and graphs are those of the current device, whatever device the tensors are on."""
+    seen: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: seen.append(str(device)))
+    use_device(torch.device(name))
+    assert seen == used
+
+
 def test_pinned_memory_is_a_switch_of_cuda_alone():
     assert Staging("cuda")._pinned
     assert not Staging("cuda", pin_memory=False)._pinned
@@ -218,13 +269,16 @@ def test_pinned_memory_is_a_switch_of_cuda_alone():
 
 @needs_cuda
 def test_pinned_batches_arrive_whole():
-    stage = Staging("cuda")
+    stage, tensors = Staging("cuda"), []
     for number in range(50):
-        array = stage.buffer((1000,), np.dtype(np.float32))
+        array = stage.buffer((1_000_000,), np.dtype(np.float32))
         array[:] = number
-        tensor = stage.tensor(array)
+        tensors.append(stage.tensor(array))
         del array
-        assert float(tensor.sum()) == 1000.0 * number
+        tensors.append(stage.tensor(np.full(1_000_000, number, np.float32)))  # pageable
+    for number in range(50):  # looked at only now, when every buffer has been used again and again
+        for tensor in tensors[2 * number : 2 * number + 2]:
+            assert bool((tensor == number).all())
 
 
 @needs_cuda

@@ -100,6 +100,13 @@ def test_gpu_figures_come_from_nvml(monkeypatch):
     assert set(figures) == set(SYSTEM_COLUMNS)
 
 
+def test_a_run_on_a_gpu_says_which_extra_its_figures_need(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert set(SystemMonitor("GPU-1").sample()) == {"cpu_percent", "memory_gb"}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "retrograd[gpu]" in caplog.text
+
+
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetUtilizationRates"])
 def test_a_silent_gpu_is_left_out(monkeypatch, call):
     monkeypatch.setitem(sys.modules, "pynvml", nvml(fails_at=call))

@@ -84,9 +84,19 @@ def set_allocators(config: Config) -> None:
     if hardware["keep_big_blocks"]:
         keep_big_blocks()
     if hardware["expandable_segments"]:
-        # read when CUDA is used for the first time; both names, as torch has renamed it
-        for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-            os.environ.setdefault(name, "expandable_segments:True")
+        add_to_allocator("expandable_segments:True")
+
+
+def add_to_allocator(setting: str) -> None:
+    """Put one more setting beside the user's own; read when CUDA is used for the first time.
+
+    Torch has renamed the variable and, where both are set, forgets the older one: so it goes where something is.
+    """
+    old, new = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+    name = old if os.environ.get(old) and not os.environ.get(new) else new
+    present = os.environ.get(name, "")
+    if setting.split(":")[0] not in present:
+        os.environ[name] = f"{present},{setting}" if present else setting
 
 
 def keep_big_blocks() -> None:
@@ -134,10 +144,24 @@ def compile_agent(builder: Builder, agent: Agent, spec: EnvSpec) -> None:
     from retrograd.networks.precision import compile_encoders
 
     networks = [part for part in agent.parts.values() if isinstance(part, nn.Module)]
-    examples = [_example(builder, spec, rows) for rows in _batches(builder.config)]
-    seconds = compile_encoders(networks, examples)
+    seconds = compile_encoders(networks, _examples(builder, spec))
     if seconds is not None:
         print(f"retrograd: hardware.compile: compiled in {seconds:.0f} seconds", file=sys.stderr)
+
+
+def _examples(builder: Builder, spec: EnvSpec) -> Iterator[Any]:
+    """Observations of every size and layout that the encoders will meet: each is compiled for itself."""
+    config = builder.config
+    for rows in _batches(config):
+        yield _zeros(builder, spec.obs, rows)
+    if config["agent"]["kind"] == "value" and isinstance(spec.obs, ArraySpec) and spec.frame_stack is not None:
+        # a replay hands out parts of longer runs of frames: a state and its successor, overlapping or end to end
+        stack, ahead, rows = spec.frame_stack, config["agent"]["n_step"], config["agent"]["batch_size"]
+        for more in {min(ahead, stack), stack}:
+            frames = ArraySpec((stack + more, *spec.obs.shape[1:]), spec.obs.dtype)
+            window = _zeros(builder, frames, rows)
+            yield window[:, :stack]
+            yield window[:, more:]
 
 
 def _batches(config: Config) -> Iterator[int]:
@@ -151,11 +175,11 @@ def _batches(config: Config) -> Iterator[int]:
         yield -(-rollout // agent.get("minibatches", 1))
 
 
-def _example(builder: Builder, spec: EnvSpec, rows: int) -> Any:
+def _zeros(builder: Builder, obs: ArraySpec | dict[str, ArraySpec], rows: int) -> Any:
     import torch
 
     def zeros(array: ArraySpec) -> torch.Tensor:
         kind = getattr(torch, array.dtype.name)
         return torch.zeros(rows, *array.shape, dtype=kind, device=builder.device())
 
-    return {key: zeros(one) for key, one in spec.obs.items()} if isinstance(spec.obs, dict) else zeros(spec.obs)
+    return {key: zeros(one) for key, one in obs.items()} if isinstance(obs, dict) else zeros(obs)

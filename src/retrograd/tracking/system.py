@@ -45,7 +45,7 @@ def _open_gpu(uuid: str) -> Callable[[], dict[str, float]] | None:
     try:
         import pynvml
     except ImportError:
-        log.info('no GPU figures without NVML: pip install "retrograd[gpu]"')
+        log.warning('the logs have no figures of the GPU without NVML: pip install "retrograd[gpu]"')
         return None
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
