@@ -17,10 +17,11 @@ from retrograd.config import ConfigManager
 from retrograd.tracking.csv import read_csv
 
 OFF_POLICY = ["replay.capacity=100000", "training.warmup_random_steps=1000", "agent.update_frequency=4"]
+EXPLORING = ["preset.epsilon_start=0.1", "preset.epsilon_end=0.1"]  # early in a decay nobody would ask the network
 PPO = ["agent.minibatches=4", "agent.epochs=4", "agent.rollout_steps=128", "training.num_envs=8"]
 SETTINGS: dict[str, list[str]] = {
-    "dqn": ["preset=modern", "preset.lr=1e-4", "agent.max_grad_norm=10", *OFF_POLICY],
-    "qr_dqn": ["agent=qr_dqn", *OFF_POLICY],
+    "dqn": ["preset=modern", "preset.lr=1e-4", "agent.max_grad_norm=10", *OFF_POLICY, *EXPLORING],
+    "qr_dqn": ["agent=qr_dqn", *OFF_POLICY, *EXPLORING],
     "rainbow": ["agent=rainbow", *OFF_POLICY],
     "ppo": ["agent=ppo", *PPO],
     "recurrent_ppo": ["agent=recurrent_ppo", "agent.hidden_size=256", "agent.frame_stack=4", *PPO],

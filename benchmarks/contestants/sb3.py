@@ -32,7 +32,16 @@ def environments(count: int) -> VecEnv:
 
 
 def make(algorithm: str) -> Any:
-    off_policy: dict[str, Any] = {"buffer_size": 100_000, "learning_starts": 1000, "train_freq": 4, "batch_size": 32}
+    off_policy: dict[str, Any] = {
+        "buffer_size": 100_000,
+        "learning_starts": 1000,
+        "batch_size": 32,
+        "train_freq": 1,  # in steps of all games together: two updates for eight steps, as everywhere here
+        "gradient_steps": 2,
+        "target_update_interval": 10_000,
+        "exploration_initial_eps": 0.1,
+        "exploration_final_eps": 0.1,
+    }
     ppo: dict[str, Any] = {
         "n_steps": 128,
         "batch_size": 256,
@@ -44,9 +53,9 @@ def make(algorithm: str) -> Any:
     }
     match algorithm:
         case "dqn":
-            return DQN("CnnPolicy", environments(1), target_update_interval=10_000, **off_policy)
+            return DQN("CnnPolicy", environments(8), **off_policy)
         case "qr_dqn":
-            return QRDQN("CnnPolicy", environments(1), target_update_interval=10_000, **off_policy)
+            return QRDQN("CnnPolicy", environments(8), **off_policy)
         case "ppo":
             return PPO("CnnPolicy", environments(8), **ppo)
         case "recurrent_ppo":
