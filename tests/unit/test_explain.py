@@ -17,7 +17,7 @@ from retrograd.experiments.figures.explanation import draw_telling, draw_visits,
 from retrograd.experiments.figures.film import Film
 from retrograd.experiments.figures.overlay import lay_over
 from retrograd.experiments.figures.style import DARK, LIGHT, themed
-from retrograd.experiments.q_values import opinion_of, outputs_of
+from retrograd.experiments.q_values import Counting, opinion_of, outputs_of
 from retrograd.experiments.visits import Visits
 from retrograd.networks.saliency import gradient_maps
 
@@ -41,7 +41,7 @@ def explained(folder, *overrides, env=None, wishes=FEW):
     viewer = builder.viewer(0)
     agent = builder.agent(viewer.spec)
     folder.mkdir(exist_ok=True)
-    return agent, explain_game(agent, viewer, folder, step=0, gamma=0.9, wishes=wishes)
+    return agent, explain_game(agent, viewer, folder, step=0, counting=Counting(0.9), wishes=wishes)
 
 
 def members(path):

@@ -14,8 +14,9 @@ from retrograd.config import ConfigManager
 from retrograd.core.errors import UsageError
 from retrograd.experiments.figures.style import DARK, LIGHT
 from retrograd.experiments.figures.values import draw_moments, draw_trace, quantile
-from retrograd.experiments.q_values import discounted_returns, opinion_of, trace_game, write_trace
+from retrograd.experiments.q_values import Counting, opinion_of, trace_game, write_trace
 
+HALF = Counting(0.5)
 FEW = ("agent.atoms=7", "agent.quantiles=5", "agent.iqn_cosines=8", "agent.iqn_policy_samples=8")
 
 
@@ -49,11 +50,40 @@ def trace_of(*overrides, env=lambda: Steps(render_mode="rgb_array"), **options):
     builder = Builder(ConfigManager(None).compose(["hardware.device=cpu", *overrides]), env=env)
     viewer = builder.viewer(0)
     agent = builder.agent(viewer.spec)
-    return agent, trace_game(agent, viewer, step=0, gamma=0.5, **options)
+    return agent, trace_game(agent, viewer, step=0, **{"counting": HALF, **options})
 
 
-def test_returns_to_come_are_discounted_backwards():
-    assert discounted_returns(np.array([1.0, 0.0, 2.0]), 0.5).tolist() == [1.5, 1.0, 2.0]
+def returns(*reward, ends=(), counting=HALF):
+    known = counting.returns(np.array(reward), np.array([time in ends for time in range(len(reward))]))
+    return [None if np.isnan(value) else value for value in known.tolist()]
+
+
+def test_returns_to_come_are_discounted_backwards_from_an_end_the_learner_knows():
+    assert returns(1.0, 0.0, 2.0, ends=[2]) == [1.5, 1.0, 2.0]
+    assert returns(1.0, 0.0, 2.0, ends=[0, 2]) == [1.0, 1.0, 2.0]  # a lost life, and the game goes on
+    assert returns(1.0, 0.0, 2.0, ends=[0]) == [1.0, None, None]  # nobody knows what would have come
+    assert returns(1.0, ends=[0], counting=Counting(0.5, scaled=True)) == [None]
+
+
+def test_rewards_are_counted_as_the_learner_of_a_config_counts_them():
+    lives = ["env=breakout", "hardware.device=cpu", "eval.num_envs=1"]
+    for words, clip, scaled, life in (
+        (["agent=dqn"], True, False, True),
+        (["agent=dqn", "env_protocol.terminal_on_life_loss_train=false"], True, False, False),
+        (["agent=dqn", "preset.reward_clip=false"], False, False, True),
+        (["agent=ppo", "training.normalize_rewards=true", "preset.reward_clip=false"], False, True, True),
+    ):
+        builder = Builder(ConfigManager(None).compose([*lives, *words]))
+        viewer = builder.viewer(0, with_lives=True)
+        counting = Counting.of(builder.config.values, viewer.spec)
+        assert counting == Counting(0.99, clip, scaled)
+        ends = 0
+        for _ in range(400):
+            viewer.send(np.ones(1, np.int64))
+            answer = viewer.recv()
+            ends += int(answer.terminated[0] and not answer.reset[0])
+        viewer.close()
+        assert bool(ends) == life, words
 
 
 def test_a_trace_holds_the_values_before_each_step_and_what_came():
@@ -68,8 +98,8 @@ def test_a_trace_holds_the_values_before_each_step_and_what_came():
     assert trace.return_to_come[-2:].tolist() == [1.5, 3.0]
     assert trace.score == 6.0
     summary = trace.summary()
-    assert summary["mean_error"] == pytest.approx(float((q.max(1) - discounted_returns(trace.reward, 0.5)).mean()), abs=1e-5)  # noqa: E501 # fmt: skip
-    clipped = trace_of("agent=dqn", clip_rewards=True)[1]
+    assert summary["mean_error"] == pytest.approx(float((q.max(1) - trace.return_to_come).mean()), abs=1e-5)
+    clipped = trace_of("agent=dqn", counting=Counting(0.5, clip=True))[1]
     assert clipped.reward.tolist() == [1, 0, 1, 0, 0, 1]
 
 

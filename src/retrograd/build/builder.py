@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,14 +112,14 @@ class Builder:
             hardware["watchdog_seconds"], hardware["worker_timeout_seconds"], hardware["worker_restarts_per_hour"]
         )
 
-    def viewer(self, step: int) -> Viewer:
-        """One row with pictures."""
+    def viewer(self, step: int, *, with_lives: bool = False) -> Viewer:
+        """One row with pictures; ``with_lives`` says of a lost life what training says of it."""
         seed = self.streams.integer(f"video {step}")
-        viewer: Any = self.factory.create_viewer(
-            twin(self.env, capture=True),
-            protocol=atari_protocol(self.config, training=False),
-            seed=seed,
-        )
+        protocol = atari_protocol(self.config, training=False)
+        if with_lives:
+            learned = atari_protocol(self.config, training=True).terminal_on_life_loss
+            protocol = replace(protocol, terminal_on_life_loss=learned)
+        viewer: Any = self.factory.create_viewer(twin(self.env, capture=True), protocol=protocol, seed=seed)
         flickering = self._flicker(viewer, Streams(seed)["flicker"])
         return self.normalizers.wrap_evaluation(flickering)  # type: ignore[return-value]
 

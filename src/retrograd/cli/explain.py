@@ -62,6 +62,7 @@ def _explain(options: argparse.Namespace) -> int:
     from retrograd.api import read_checkpoint
     from retrograd.build import restore_agent
     from retrograd.experiments.explanation import Wishes, explain_game
+    from retrograd.experiments.q_values import Counting
     from retrograd.training import durable
 
     wishes = Wishes(options.steps, options.every, _kinds(options.saliency), options.visit_steps)
@@ -70,8 +71,7 @@ def _explain(options: argparse.Namespace) -> int:
     if os.path.lexists(folder) and not options.replace:
         raise UsageError(f"{folder} exists already: --replace makes it anew, --output or --seed another one")
     builder, agent = restore_agent(checkpoint, config)
-    viewer = builder.viewer(checkpoint.step)
-    clip = config["preset"]["reward_clip"] and viewer.spec.frame_stack is not None
+    viewer = builder.viewer(checkpoint.step, with_lives=True)
     temporary = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
     try:
         wishes.kinds(viewer.spec)
@@ -81,9 +81,8 @@ def _explain(options: argparse.Namespace) -> int:
             viewer,
             temporary,
             step=checkpoint.step,
-            gamma=config["agent"]["gamma"],
+            counting=Counting.of(config.values, viewer.spec),
             wishes=wishes,
-            clip_rewards=clip,
             tell=_Teller(),
         )
         report = {"game": config["env"]["name"], "agent": config["agent"]["name"], "step": checkpoint.step}

@@ -43,7 +43,7 @@ def _values(options: argparse.Namespace) -> int:
         raise UsageError(f"--at {min(options.at)}: steps are counted from 0")
     from retrograd.api import read_checkpoint
     from retrograd.build import restore_agent
-    from retrograd.experiments.q_values import trace_game
+    from retrograd.experiments.q_values import Counting, trace_game
 
     checkpoint, config = read_checkpoint(path, changes)
     folder = Path(options.output or f"values_{config['env']['name'].replace('/', '_')}_{checkpoint.step}")
@@ -54,14 +54,13 @@ def _values(options: argparse.Namespace) -> int:
         trace_game,
         agent,
         step=checkpoint.step,
-        gamma=config["agent"]["gamma"],
         at_steps=options.at,
         max_steps=options.max_steps,
     )
-    viewer = builder.viewer(checkpoint.step)
-    clip = config["preset"]["reward_clip"] and viewer.spec.frame_stack is not None
+    viewer = builder.viewer(checkpoint.step, with_lives=True)
     try:
-        traces = [trace(viewer, clip_rewards=clip) for _ in range(options.episodes)]
+        counting = Counting.of(config.values, viewer.spec)
+        traces = [trace(viewer, counting=counting) for _ in range(options.episodes)]
     finally:
         viewer.close()
     report = {"game": config["env"]["name"], "agent": config["agent"]["name"], "step": checkpoint.step}

@@ -44,7 +44,7 @@ class ExplainedGame:
     action: Array  # [T] or [T, action_dim]
     reward: Array  # [T]
     value: Array  # [T]
-    return_to_come: Array  # [T] NaN where the game was left before its end
+    return_to_come: Array  # [T] NaN where it is not known
     preference: Array | None  # [T, A]
     preferred: str  # what the preference is: expected return or probability
     places: Array | None  # [T, A, Z] returns …

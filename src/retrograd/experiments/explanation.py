@@ -23,7 +23,16 @@ from retrograd.core.errors import UsageError, suggest
 from retrograd.core.protocols import Agent
 from retrograd.core.types import Array, ArraySpec, EnvSpec, Obs
 from retrograd.experiments.arrays import ArrayWriter
-from retrograd.experiments.q_values import Opinion, Sight, Trace, network_of, outputs_of, trace_game, write_trace
+from retrograd.experiments.q_values import (
+    Counting,
+    Opinion,
+    Sight,
+    Trace,
+    network_of,
+    outputs_of,
+    trace_game,
+    write_trace,
+)
 from retrograd.experiments.visits import Heatmap, Visits, is_spatial, newest_frames
 from retrograd.networks.saliency import (
     BOARD_PATCHES,
@@ -115,9 +124,8 @@ def explain_game(
     folder: Path,
     *,
     step: int,
-    gamma: float,
+    counting: Counting,
     wishes: Wishes,
-    clip_rewards: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
     """Play one game, then on for the heatmap, and write what was seen into ``folder``, which is there and empty."""
@@ -140,8 +148,7 @@ def explain_game(
             agent,
             viewer,
             step=step,
-            gamma=gamma,
-            clip_rewards=clip_rewards,
+            counting=counting,
             max_steps=wishes.max_steps,
             witness=witness,
         )

@@ -7,7 +7,7 @@ agents give the critic's value and the probability of each action. What the game
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from retrograd.agents.policy import to_device
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent
-from retrograd.core.types import Array, DiscreteActions, Obs
+from retrograd.core.types import Array, DiscreteActions, EnvSpec, Obs
 from retrograd.networks.distributions import CategoricalActions
 from retrograd.networks.encoders import Observation
 from retrograd.networks.policy import ActorCritic, RecurrentActorCritic
@@ -61,13 +61,41 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class Counting:
+    """How the learner counts what a game pays."""
+
+    gamma: float
+    clip: bool = False  # rewards to their sign
+    scaled: bool = False  # rewards divided by statistics of its own, so that nothing here can be compared with values
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], spec: EnvSpec) -> Counting:
+        clip = config["preset"]["reward_clip"] and spec.frame_stack is not None
+        return cls(config["agent"]["gamma"], clip, config["training"]["normalize_rewards"])
+
+    def rewards(self, paid: Sequence[float]) -> Array:
+        return np.sign(paid) if self.clip else np.asarray(paid)
+
+    def returns(self, reward: Array, terminated: Array) -> Array:
+        """[T] Σ_k γ^k r_{t+k} up to the next end that the learner knows; NaN where none came.
+
+        Such an end is a lost life too, where training says so; a time limit and a game left early are none.
+        """
+        returns, total = np.empty(len(reward)), np.nan
+        for time in range(len(reward) - 1, -1, -1):
+            total = reward[time] + (0.0 if terminated[time] else self.gamma * total)
+            returns[time] = total
+        return np.full(len(reward), np.nan) if self.scaled else returns
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One game: what was done, what it paid and what the agent thought before each step."""
 
     action_names: tuple[str, ...]  # empty where actions are real numbers
     action: Array  # [T] or [T, action_dim]
     reward: Array  # [T] as the learner counts it
-    return_to_come: Array  # [T] discounted; NaN where the game was left before its end
+    return_to_come: Array  # [T] discounted; NaN where it is not known (Counting.returns)
     value: Array  # [T]
     q: Array | None  # [T, A]
     probability: Array | None  # [T, A]
@@ -86,16 +114,16 @@ class Trace:
 
     def summary(self) -> dict[str, Any]:
         """How the expectation compares with what came; the error is positive where the agent expected too much."""
-        error = self.expected - self.return_to_come
-        known = bool(len(error)) and bool(np.isfinite(error).all())
-        varied = known and self.expected.std() > 0 and self.return_to_come.std() > 0
+        known = np.isfinite(self.return_to_come)
+        expected, came = self.expected[known], self.return_to_come[known]
+        varied = bool(known.any()) and expected.std() > 0 and came.std() > 0
         return {
             "score": self.score,
             "length_steps": len(self.value),
             "mean_value": float(self.value.mean()),
-            "mean_return_to_come": float(self.return_to_come.mean()) if known else None,
-            "mean_error": float(error.mean()) if known else None,
-            "correlation": float(np.corrcoef(self.expected, self.return_to_come)[0, 1]) if varied else None,
+            "mean_return_to_come": float(came.mean()) if known.any() else None,
+            "mean_error": float((expected - came).mean()) if known.any() else None,
+            "correlation": float(np.corrcoef(expected, came)[0, 1]) if varied else None,
             "moments": {moment.label: moment.step for moment in self.moments},
         }
 
@@ -187,8 +215,7 @@ def trace_game(
     viewer: Viewer,
     *,
     step: int,
-    gamma: float,
-    clip_rewards: bool = False,
+    counting: Counting,
     at_steps: Sequence[int] = (),
     max_steps: int = 10_000,
     witness: Callable[[Sight], None] = lambda _: None,
@@ -203,7 +230,7 @@ def trace_game(
     state = agent.initial_state(1)
     watch = _Moments(at_steps)
     opinions: list[Opinion] = []
-    actions, rewards = [], []
+    actions, rewards, terminated = [], [], []
     score: float | None = None
     ended = False
     frames = viewer.pop_frames()
@@ -220,14 +247,15 @@ def trace_game(
         opinions.append(opinion)
         actions.append(np.array(decision.action[0]))
         rewards.append(float(answer.reward[0]))
+        terminated.append(bool(answer.terminated[0]))
         if answer.episodes:
             ended, score = True, answer.episodes[0].score
-    reward = np.sign(rewards) if clip_rewards else np.asarray(rewards)
+    reward = counting.rewards(rewards)
     return Trace(
         action_names=_action_names(viewer),
         action=np.stack(actions),
         reward=reward,
-        return_to_come=discounted_returns(reward, gamma) if ended else np.full(len(reward), np.nan),
+        return_to_come=counting.returns(reward, np.asarray(terminated)),
         value=np.array([opinion.value for opinion in opinions]),
         q=_stack([opinion.q for opinion in opinions]),
         probability=_stack([opinion.probability for opinion in opinions]),
@@ -236,15 +264,6 @@ def trace_game(
         moments=watch.moments(),
         score=score,
     )
-
-
-def discounted_returns(reward: Array, gamma: float) -> Array:
-    """[T] Σ_k γ^k r_{t+k} up to the end of the game."""
-    returns, total = np.empty(len(reward)), 0.0
-    for time in range(len(reward) - 1, -1, -1):
-        total = reward[time] + gamma * total
-        returns[time] = total
-    return returns
 
 
 def write_trace(trace: Trace, folder: Path, stem: str) -> list[Path]:

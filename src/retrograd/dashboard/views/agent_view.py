@@ -175,7 +175,7 @@ def _distribution(game: ExplainedGame, step: int, key: str) -> None:
 def _value(game: ExplainedGame, step: int, key: str) -> None:
     chart = charts.figure("step of the game", "return", height=260)
     time = np.arange(game.length)
-    if np.isfinite(game.return_to_come).all():
+    if np.isfinite(game.return_to_come).any():
         charts.add_line(chart, time, game.return_to_come, "return that came", charts.GRAY, width=1.5)
     charts.add_line(chart, time, game.value, "value", OTHER)
     paid = np.flatnonzero(game.reward)

@@ -56,7 +56,7 @@ def _draw_values(theme: Theme, axis: Any, trace: Trace) -> None:
     else:
         for action, name in enumerate(trace.action_names):
             axis.plot(time, trace.q[:, action], label=name, linewidth=1.0, **_line(theme, action))
-    if np.isfinite(trace.return_to_come).all():
+    if np.isfinite(trace.return_to_come).any():
         axis.plot(time, trace.return_to_come, color=theme.muted, linewidth=1.4, label="return that came", zorder=1)
     paid = np.flatnonzero(trace.reward)
     if len(paid):
@@ -76,7 +76,7 @@ def _draw_spread(theme: Theme, axis: Any, trace: Trace) -> None:
     axis.fill_between(rows, low, high, color=theme.color(0), alpha=0.18, linewidth=0, label="5 to 95 %")
     axis.fill_between(rows, quarter, three, color=theme.color(0), alpha=0.35, linewidth=0, label="25 to 75 %")
     axis.plot(rows, middle, color=theme.color(0), linewidth=1.0, label="median")
-    if np.isfinite(trace.return_to_come).all():
+    if np.isfinite(trace.return_to_come).any():
         axis.plot(rows, trace.return_to_come, color=theme.muted, linewidth=1.4, label="return that came")
     axis.set(title="distribution of the action taken", xlabel="step of the game", ylabel="return")
     add_legend(axis, ncols=4)
