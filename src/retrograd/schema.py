@@ -203,7 +203,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "alpha": _UNIT,
         "beta_start": _UNIT,
         "beta_end": _UNIT,
-        "beta_decay_frames": _int(1),
+        "beta_decay_frames": _int(1, optional=True),
         "priority_eps": _POSITIVE,
         "storage": _choice("raw", "compressed"),
     },

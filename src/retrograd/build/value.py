@@ -122,13 +122,15 @@ def make_loss(builder: Builder) -> QLoss:
 
 def make_replay(builder: Builder, spec: EnvSpec) -> Replay[Transitions]:
     config, values = builder.config, builder.config["replay"]
+    decay = values["beta_decay_frames"]
+    beta = {"beta_horizon": builder.horizon(spec)} if decay is None else {"beta_decay_frames": decay}
     store = CompressedStorage if values["storage"] == "compressed" else RawStorage
     sampler = (
         Prioritized(
             alpha=values["alpha"],
             beta_start=values["beta_start"],
             beta_end=values["beta_end"],
-            beta_decay_frames=values["beta_decay_frames"],
+            **beta,
             frames_per_step=spec.frames_per_step,
             priority_eps=values["priority_eps"],
         )

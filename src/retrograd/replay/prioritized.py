@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from retrograd.core.errors import UsageError
-from retrograd.core.schedules import Linear
+from retrograd.core.schedules import Horizon, Linear, WholeRun
 from retrograd.core.types import Array
 from retrograd.replay.starts import Starts
 from retrograd.replay.sum_tree import SumTree
@@ -29,9 +29,11 @@ class Prioritized:
         beta_start: float = 0.4,
         beta_end: float = 1.0,
         beta_decay_frames: int = 50_000_000,
+        beta_horizon: Horizon | None = None,
         priority_eps: float = 1e-6,
         frames_per_step: int = 4,
     ) -> None:
+        """β grows over ``beta_decay_frames``, or over the whole run where its ``beta_horizon`` is given."""
         if not 0.0 <= alpha <= 1.0:
             raise UsageError(f"alpha is {alpha}: must be between 0 and 1")
         for name, beta in (("beta_start", beta_start), ("beta_end", beta_end)):
@@ -43,12 +45,15 @@ class Prioritized:
             raise UsageError(f"frames_per_step is {frames_per_step}: must be at least 1")
         self.alpha, self.priority_eps, self.frames_per_step = alpha, priority_eps, frames_per_step
         self._beta = Linear(beta_start, beta_end, beta_decay_frames)
+        self._whole_run = None if beta_horizon is None else WholeRun(beta_start, beta_end, beta_horizon)
         self.largest = 1.0  # |δ| + ε, not yet raised to α
 
     def attach(self, num_slots: int) -> None:
         self.tree = SumTree(num_slots)
 
     def beta(self, step: int) -> float:
+        if self._whole_run is not None:
+            return self._whole_run(step)
         return self._beta(step * self.frames_per_step)
 
     def insert(self, slot: Array) -> None:
