@@ -97,9 +97,12 @@ def test_what_is_not_finite_stops_the_run():
         agent.update(batch, step=8)
 
 
-def test_layers_are_normalized():
-    agent = make_agent()
-    assert sum(isinstance(module, torch.nn.LayerNorm) for module in agent.network.modules()) == 2
+@pytest.mark.parametrize("network", ["nature", "dueling"])
+def test_every_hidden_layer_is_normalized(network):
+    agent = make_agent(f"agent.network={network}")
+    modules = list(agent.network.modules())
+    active = sum(isinstance(module, torch.nn.ReLU) for module in modules)
+    assert sum(isinstance(module, torch.nn.LayerNorm) for module in modules) == active > 1
 
 
 def test_the_papers_settings():

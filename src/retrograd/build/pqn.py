@@ -38,6 +38,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         spec.action.n,
         network=agent["network"],
         channels_last=config["hardware"]["channels_last"],
+        layer_norm=agent["layer_norm"] and agent["network"] == "dueling",  # whose hidden layers are in the head
         encoder={"layer_norm": agent["layer_norm"]},
     )
     place(builder, network)
