@@ -113,15 +113,26 @@ def test_evaluation_is_without_noise_and_draws_none(distributional):
     agent = make_agent("agent.noisy=true", f"agent.distributional={distributional}", "eval=greedy")
     agent.update(batch(), step=1)
     noisy_values(agent)
-    before = copy.deepcopy(agent.noise.state_dict())
     obs = torch.from_numpy(OBS)
     with torch.no_grad():
+        noisy = agent.online.get_q_values(obs, noisy=True)
+        before = copy.deepcopy(agent.noise.state_dict())
         assert torch.equal(agent.online.get_q_values(obs), agent.online.get_q_values(obs))
-        assert not torch.equal(agent.online.get_q_values(obs), agent.online.get_q_values(obs, noisy=True))
+        assert not torch.equal(agent.online.get_q_values(obs), noisy)
     agent.act(OBS, step=AFTER_WARMUP, explore=False)
-    if distributional != "iqn":  # its noisy values above did draw fractions
-        assert torch.equal(before["generator"], agent.noise.state_dict()["generator"])
+    assert torch.equal(before["generator"], agent.noise.state_dict()["generator"])
     assert torch.equal(before["held"], agent.noise.state_dict()["held"])
+
+
+@pytest.mark.parametrize("munchausen", ["false", "true"])
+def test_a_noisy_implicit_target_is_one_network_in_an_update(munchausen):
+    """What chooses in the next state and what is expected there see the same noise, at other fractions."""
+    agent = make_agent("agent.noisy=true", "agent.distributional=iqn", f"agent.munchausen={munchausen}")
+    seen = []
+    agent.target._noisy[0].register_forward_hook(lambda module, *_: seen.append(module.noise[0].clone()))
+    agent.update(batch(), step=1)
+    assert torch.equal(seen[-1], seen[-2])
+    assert not any(torch.equal(seen[-1], other) for other in seen[:-2])  # that of the state itself
 
 
 def test_noise_takes_the_place_of_epsilon():

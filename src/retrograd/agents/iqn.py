@@ -44,14 +44,20 @@ class IQNLoss:
 
     @torch.no_grad()
     def _goal(self, online: ImplicitQNetwork, target: ImplicitQNetwork, batch: Transitions, q: Tensor) -> Tensor:
-        """r + γ Z(s', ·) at random fractions [B, N']."""
+        """r + γ Z(s', ·) at random fractions [B, N']. What decides and what is expected are one target network: the
+        same noise, at other fractions."""
+        past = q
+        if self.munchausen is not None and self.munchausen.policy != "online":
+            past = target.expect(target(batch.obs))
         features = target.encoder(batch.next_obs)
         places, _ = target.sample(features, self.target_samples)  # [B, A, N']
         reward, discount = batch.reward.unsqueeze(1), batch.discount.unsqueeze(1)
-        if self.munchausen is not None:
-            past = q if self.munchausen.policy == "online" else target.expect(target(batch.obs))
-            next_q = target.expect(target.sample(features, target.policy_samples)[0])
-            bonus = self.munchausen.bonus(past, batch.action).unsqueeze(1)
-            return reward + bonus + discount * self.munchausen.soft_value(next_q, places)
-        deciding = online(batch.next_obs) if self.double else target.sample(features, target.policy_samples)[0]
-        return reward + discount * at_action(places, target.expect(deciding).argmax(1))
+        if self.double:
+            deciding = online(batch.next_obs)
+        else:
+            deciding, _ = target.sample(features, target.policy_samples, redraw=False)
+        next_q = target.expect(deciding)
+        if self.munchausen is None:
+            return reward + discount * at_action(places, next_q.argmax(1))
+        bonus = self.munchausen.bonus(past, batch.action).unsqueeze(1)
+        return reward + bonus + discount * self.munchausen.soft_value(next_q, places)
