@@ -5,12 +5,13 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec
 from retrograd.networks.encoders import ImpalaCNN, NatureCNN, make_encoder
 from retrograd.networks.heads import Categorical, CosineEmbedding, DuelingHead, LinearHead, Quantiles
-from retrograd.networks.layers import SpectralConv2d
+from retrograd.networks.layers import NoiseSource, NoisyLinear, SpectralConv2d
 from retrograd.networks.q_network import make_q_network
 
 SCREEN = ArraySpec((4, 84, 84), np.dtype(np.uint8), 0, 255)
@@ -111,6 +112,15 @@ def test_the_small_encoder_is_that_of_the_first_dqn() -> None:
     assert encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 256)
     with pytest.raises(UsageError, match="reads images"):
         make_encoder(VECTOR, encoder="small")
+
+
+@pytest.mark.parametrize("more", [{}, {"network": "dueling"}, {"noisy_sigma": 0.5}, {"implicit": (64, 32)}])
+def test_the_small_encoder_keeps_its_256_units_whatever_is_switched_on(more):
+    options = {"network": "nature", "channels_last": False, "noise": NoiseSource(0), **more}
+    network = make_q_network(SCREEN, 3, encoder={"encoder": "small"}, **options)
+    widths = {module.weight.shape[0] for module in network.modules() if isinstance(module, nn.Linear | NoisyLinear)}
+    assert 256 in widths
+    assert 512 not in widths
 
 
 def gains(module):

@@ -183,9 +183,11 @@ def is_board(spec: ArraySpec | dict[str, ArraySpec]) -> bool:
     return isinstance(spec, ArraySpec) and len(spec.shape) == 3 and spec.dtype == np.bool_
 
 
-def hidden_units(spec: ArraySpec | dict[str, ArraySpec]) -> int:
+def hidden_units(spec: ArraySpec | dict[str, ArraySpec], encoder: str) -> int:
     """Units of the fully connected layer after an encoder of this observation."""
-    return 512 if is_image(spec) else 128
+    if is_image(spec):
+        return 256 if encoder == "small" else 512
+    return 128
 
 
 def make_encoder(
@@ -207,7 +209,7 @@ def make_encoder(
     if encoder != "nature" and not is_image(spec):
         kind = "boards" if is_board(spec) else "vectors"
         raise UsageError(f"agent.encoder={encoder} reads images, and these observations are {kind}; use nature")
-    width = hidden_units(spec) if projected else None
+    width = hidden_units(spec, encoder) if projected else None
     if is_board(spec):
         assert isinstance(spec, ArraySpec)
         if min(spec.shape[1:]) < 3:
@@ -230,7 +232,6 @@ def make_encoder(
             channels_last=channels_last,
         )
     if encoder == "small":
-        width = width and width // 2
         return NatureCNN(spec, width, filters=SMALL_FILTERS, channels_last=channels_last, layer_norm=layer_norm)
     return NatureCNN(spec, width, channels_last=channels_last, layer_norm=layer_norm)
 

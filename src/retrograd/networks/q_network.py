@@ -111,9 +111,10 @@ class ImplicitQNetwork(QNetwork):
         places = self.decode(features, quantile_midpoints(count, features.device).expand(len(features), -1))
         return places, torch.full_like(places, 1 / count)
 
-    def sample(self, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Returns [B, A, N] at new random fractions, and the fractions [B, N]."""
-        self._draw_noise()
+    def sample(self, features: Tensor, count: int, *, redraw: bool = True) -> tuple[Tensor, Tensor]:
+        """Returns [B, A, N] at new random fractions, and the fractions [B, N]; with new noise unless told otherwise."""
+        if redraw:
+            self._draw_noise()
         fractions = self._fractions(features, count)
         return self.decode(features, fractions), fractions
 
@@ -154,7 +155,7 @@ def make_q_network(
     if network == "nature" and noisy_sigma is None and implicit is None and not layer_norm:
         trunk = make_encoder(spec, **options)
         return QNetwork(trunk, LinearHead(trunk.width, num_actions, atoms), distribution)
-    hidden = hidden_units(spec)
+    hidden = hidden_units(spec, options.get("encoder", "nature"))
     linear: Any = nn.Linear if noisy_sigma is None else partial(NoisyLinear, sigma=noisy_sigma)
     if network == "dueling":
         trunk = make_encoder(spec, projected=False, **options)
