@@ -298,6 +298,8 @@ def _without_meaning(agent: Mapping[str, Any], preset: Mapping[str, Any]) -> lis
         problems.append(f"agent.v_min={agent['v_min']} must be below agent.v_max={agent['v_max']}")
     if agent["noisy_epsilon"] and not agent["noisy"]:
         problems.append("agent.noisy_epsilon=true has no meaning without agent.noisy=true: ε is used anyway")
+    if agent["noise_each_step"] and not agent["noisy"]:
+        problems.append("agent.noise_each_step=true has no meaning without agent.noisy=true: there is no noise to draw")
     if agent["encoder"] != "impala":
         problems += [
             f"agent.{key}={agent[key]} has no meaning without agent.encoder=impala"

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from retrograd.agents.c51 import C51Loss
+from retrograd.build import build_trainer
 from retrograd.build.builder import Builder
 from retrograd.build.value import make_loss, make_replay
 from retrograd.config import ConfigManager, from_saved
@@ -149,6 +151,7 @@ def test_switches_go_together_in_every_combination(distributional):
         (["agent.distributional=c51", "preset.loss=squared"], "its own loss"),
         (["agent.distributional=c51", "agent.v_min=1", "agent.v_max=-1"], "must be below"),
         (["agent.noisy_epsilon=true"], "without agent.noisy"),
+        (["agent.noise_each_step=true"], "without agent.noisy"),
         (["agent.spectral_norm=true"], "agent.encoder=impala"),
         (["agent.impala_pool=6"], "agent.encoder=impala"),
         (["agent.distributional=c52"], "'c51'"),
@@ -176,6 +179,38 @@ def test_rainbow_is_the_one_asked_for():
     made = Builder(config)
     assert isinstance(make_loss(made), C51Loss)
     assert made.agent(SCREEN).metrics(10**6)["epsilon"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["zoo=space_invaders_rainbow"],
+        ["agent=rainbow", "replay.beta_decay_frames=null", "training.total_env_frames=2000000"],
+        ["agent=minatar_rainbow", "env=minatar_breakout", "training.total_env_frames=1000000"],
+    ],
+)
+def test_beta_grows_to_one_within_the_run(words):
+    """REQ ALGO-2: left at its start, the weights would never make up for the priorities."""
+    made = Builder(manager.compose(words))
+    spec = replace(SPEC, frames_per_step=4)
+    episodes = made.config["training"]["total_episodes"]
+    frames = made.config["training"]["total_env_frames"] if episodes is None else episodes * 4000
+    steps = frames // 4
+    sampler = make_replay(made, spec).sampler
+    assert sampler.beta(0) == 0.4
+    assert sampler.beta(steps // 4) < 0.8
+    assert sampler.beta(steps) == pytest.approx(1.0)
+
+
+def test_learning_waits_for_the_first_complete_window(tmp_path):
+    """Three steps ahead, eight games: the first vector step completes no transition."""
+    small = ["env=cartpole", "agent=rainbow", "replay.capacity=2000", "training.warmup_random_steps=0"]
+    quiet = ["training.light_eval_every_frames=null", "training.full_eval_every_frames=null", f"output_dir={tmp_path}"]
+    trainer = build_trainer(manager.compose([*small, *quiet]), quiet=True)
+    while trainer.run.step < 80:
+        trainer.advance()
+    trainer.close()
+    assert trainer.agent.updates > 5
 
 
 def test_rainbows_parts_can_be_chosen_otherwise():

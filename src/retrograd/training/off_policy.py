@@ -29,7 +29,7 @@ def off_policy(
         run.advance(envs.num_envs)
         replay.add(step)
         run.timer.lap("sample")
-        if replay.steps_added >= start_size:
+        if replay.steps_added >= start_size and len(replay):  # windows of several steps are complete later
             for _ in range(due(before, run.step, updates_per_step)):
                 batch = replay.sample(batch_size, step=run.step)
                 run.timer.lap("sample")
