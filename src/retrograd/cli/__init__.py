@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   retrograd resume outputs/my_run                     go on after a stop or a crash, exactly
   retrograd evaluate outputs/my_run
   retrograd video outputs/my_run --output game.mp4
-  retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4
+  retrograd sweep agent=ppo env=cartpole agent.network=separate preset.lr=0.001,0.003 seed=0,1,2,3,4
   retrograd compare outputs/my_run outputs/another_run --reference
   retrograd explain outputs/my_run                    what it looks at: saliency, values, visited states
   retrograd dashboard                                 look at all runs in the browser

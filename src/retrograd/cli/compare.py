@@ -30,7 +30,7 @@ def _add_compare(commands: Any) -> None:
         "compare runs in a table and in plots; seeds of one config are taken together",
         "retrograd compare outputs/pong_ppo --reference",
         "retrograd compare outputs/*_dqn_seed* outputs/*_ppo_seed* --output paper/figures",
-        "retrograd compare outputs/sweeps/dqn-ppo_cartpole --metric auc --threshold 195",
+        "retrograd compare outputs/sweeps/ppo_cartpole --metric auc --threshold 195",
         "retrograd compare outputs/a outputs/b --no-plots | jq .panels[0].groups",
     )
     add = parser.add_argument

@@ -26,12 +26,12 @@ def add_to(commands: Any) -> None:
         commands,
         "sweep",
         "run several seeds, a grid, a search or an ablation, with one table and one report",
-        "retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4",
+        "retrograd sweep agent=ppo env=cartpole agent.network=separate preset.lr=0.001,0.003 seed=0,1,2,3,4",
         "retrograd sweep agent=ppo env=cartpole 'preset.lr=log(1e-5,1e-2)' 'agent.epochs=int(1,10)' \\",
         "    --search bayes --trials 30 --prune",
         "retrograd sweep ablation=rainbow env=pong seed=0,1,2 training.total_env_frames=2000000",
         "retrograd sweep agent=dqn env=pong,breakout seed=0,1 --dry-run",
-        "retrograd sweep --resume outputs/sweeps/dqn-ppo_cartpole_1a2b3c4d",
+        "retrograd sweep --resume outputs/sweeps/ppo_cartpole_1a2b3c4d",
     )
     parser.add_argument(
         "overrides",
@@ -139,7 +139,7 @@ def _defined(options: argparse.Namespace, words: Sequence[str]) -> tuple[Path, D
     from retrograd.experiments.space import parse_space
 
     if not words:
-        raise UsageError("say what to run, e.g. retrograd sweep agent=dqn,ppo env=cartpole seed=0,1,2,3,4")
+        raise UsageError("say what to run, e.g. retrograd sweep agent=dqn env=pong,breakout seed=0,1")
     given = dict(word.partition("=")[::2] for word in words)
     rest = tuple(word for word in words if word.partition("=")[0] not in ("output_dir", "ablation"))
     ablation = _find_ablation(given["ablation"]) if "ablation" in given else None

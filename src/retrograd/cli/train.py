@@ -17,7 +17,9 @@ def add_to(commands: Any) -> None:
         "retrograd train",
         "retrograd train env=breakout agent.double=true seed=3",
         "retrograd train env=ms_pacman training.total_env_frames=2000000 replay.capacity=100000",
-        "retrograd train env=CartPole-v1 preset=modern preset.lr=1e-3 training.total_env_frames=100000",
+        "retrograd train agent=ppo env=CartPole-v1 agent.network=separate agent.eval_policy=greedy preset.lr=0.001 \\",
+        "    agent.clip_range=0.2 agent.value_clip=false agent.entropy_coef=0 agent.epochs=6 \\",
+        "    training.total_env_frames=100000",
         "retrograd train --config mine.yaml --show-config",
     )
     parser.add_argument(
