@@ -67,7 +67,7 @@ dashboard: $(STAMP) ## look at runs in the browser
 doctor: $(STAMP) ## what works on this machine
 	@$(RETROGRAD) doctor $(overrides)
 
-test: $(STAMP) ## all tests but the nightly ones
+test: $(STAMP) ## all tests but the long fault tests, trackers, browser and nightly forms
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not nightly and not faults and not trackers and not browser"
 
 test-faults: $(STAMP) ## runs killed, disks filled, workers shot; prints a figure for each promise
