@@ -3,7 +3,9 @@
 Gallici et al. 2025, arXiv:2407.04811.
 Loss:  ½ (R_t - Q(s, a))²,  R_t = r_t + γ [λ R_{t+1} + (1 - λ) max_a' Q(s_{t+1}, a')], once for each rollout.
 Differs from the paper: R is max_a Q(s_t, a) plus its generalized advantage, which is the same sum; at a time limit it
-ends with the value of the true successor.
+ends with the value of the true successor. Differs from the authors' JAX code: convolutions are normalized over channels
+and pixels together (GroupNorm with one group), there over the channels at each pixel; weights start uniform in
+±1/√fan_in, there by he_normal.
 Defaults: the paper's Atari settings.  Eats Rollouts whose ``value`` is max_a Q; the network needs layer normalization.
 """
 
