@@ -256,7 +256,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "compile": _BOOL,
         "cuda_graph": _BOOL,
         "expandable_segments": _BOOL,
-        "keep_big_blocks": _BOOL,
+        "keep_big_blocks": Rule(bool, optional=True),
         "measure_threads": _BOOL,
         "torch_threads": _int(1, optional=True),
         "env_threads": _int(1, optional=True),

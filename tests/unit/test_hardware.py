@@ -203,10 +203,20 @@ def test_big_blocks_stay_with_the_process():
     assert kept["off"] < 5e6
 
 
-def test_without_glibc_big_blocks_are_refused(monkeypatch):
+def test_without_glibc_big_blocks_are_refused_where_they_were_asked_for(monkeypatch):
     monkeypatch.setattr(switches.ctypes, "CDLL", lambda _: object())
     with pytest.raises(UsageError, match="needs glibc"):
-        switches.keep_big_blocks()
+        switches.set_allocators(compose("hardware.keep_big_blocks=true"))
+    switches.set_allocators(compose("hardware.keep_big_blocks=null"))  # goes on without
+
+
+def test_big_blocks_are_kept_unless_told_otherwise(monkeypatch):
+    asked: list[bool] = []
+    monkeypatch.setattr(switches, "keep_big_blocks", lambda: asked.append(True))
+    switches.set_allocators(compose("hardware.keep_big_blocks=false"))
+    assert asked == []
+    switches.set_allocators(compose())
+    assert asked == [True]
 
 
 @pytest.mark.parametrize(

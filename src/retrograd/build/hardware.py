@@ -81,8 +81,12 @@ def _check_graph(agent: Mapping[str, Any], hardware: Mapping[str, Any]) -> None:
 def set_allocators(config: Config) -> None:
     """Tell the allocators what is kept; nothing they do changes a number."""
     hardware = config["hardware"]
-    if hardware["keep_big_blocks"]:
-        keep_big_blocks()
+    if hardware["keep_big_blocks"] is not False:
+        try:
+            keep_big_blocks()
+        except UsageError:
+            if hardware["keep_big_blocks"]:  # null: only where it is possible
+                raise
     if hardware["expandable_segments"]:
         add_to_allocator("expandable_segments:True")
 
