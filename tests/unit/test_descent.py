@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from retrograd.agents.descent import Descent, SplitDescent
+from retrograd.agents.descent import Descent, SplitDescent, clip
 
 
 class Twofold(nn.Module):
@@ -71,3 +71,20 @@ def test_each_gradient_is_clipped_by_its_own_norm() -> None:
     two.step(together)
     assert (flat(network) - before).norm() == pytest.approx(0.01, rel=1e-3)
     assert together > 1  # the right one's is in it
+
+
+@pytest.mark.parametrize("max_norm", [None, 0.5, 1.0, 1.0 - 5e-7, 1.0 + 5e-7, 1.0 + 2e-6, 2.0])
+def test_clipping_gives_what_torch_gives_and_leaves_short_gradients_alone(max_norm: float | None) -> None:
+    params = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(1))]
+    expected = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(1))]
+    for ours, theirs in zip(params, expected, strict=True):
+        ours.grad = torch.full_like(ours, 0.5)
+        theirs.grad = torch.full_like(theirs, 0.5)
+    norm = torch.nn.utils.get_total_norm([param.grad for param in params if param.grad is not None])
+    untouched = [param.grad._version for param in params if param.grad is not None]
+    clip(params, norm, max_norm)
+    if max_norm is not None:
+        torch.nn.utils.clip_grads_with_norm_(expected, max_norm, norm)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(params, expected, strict=True))
+    written = [param.grad._version for param in params if param.grad is not None] != untouched
+    assert written == (max_norm is not None and max_norm < 1.0 + 2e-6)

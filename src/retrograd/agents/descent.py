@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 LEAST_SCALE = 2.0**-10  # gradients that overflow at a scale this small are broken, not large
+TINY = 1e-6  # what torch adds to a norm before it divides by it
 
 
 class Descent:
@@ -45,8 +46,7 @@ class Descent:
         return grad_norm.nan_to_num(nan=0.0, posinf=0.0)
 
     def step(self, grad_norm: Tensor) -> None:
-        if self.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.params, self.max_grad_norm, grad_norm)
+        clip(self.params, grad_norm, self.max_grad_norm)
         if self.scaler is None:
             self.optimizer.step()
         else:
@@ -97,9 +97,19 @@ class SplitDescent:
         for optimizer, gradients, norm in zip(self.optimizers, self._gradients, self._norms, strict=True):
             for param, gradient in zip(self.params, gradients, strict=True):
                 param.grad = gradient
-            if self.max_grad_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(self.params, self.max_grad_norm, norm)
+            clip(self.params, norm, self.max_grad_norm)
             optimizer.step()
 
     def skip(self) -> None:
         """In place of a step: nothing is kept that the next backward pass would not replace."""
+
+
+def clip(params: list[Tensor], norm: Tensor, max_norm: float | None) -> None:
+    """Shorten the gradients of ``params`` to ``max_norm``; ``norm`` is what they have.
+
+    One that is short enough would be multiplied by one. On the host that is seen at no cost and saves a way through all
+    of the gradient's memory; to ask another device would make it wait.
+    """
+    if max_norm is None or (norm.device.type == "cpu" and max_norm / (norm + TINY) >= 1):
+        return
+    torch.nn.utils.clip_grads_with_norm_(params, max_norm, norm)
