@@ -88,7 +88,11 @@ def test_ppo_without_memory_does_not(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.nightly)])
 def test_recurrent_ppo_remembers(cell: str, tmp_path: Path) -> None:
-    """The bit of ten steps ago; without memory the mean is 0."""
+    """The bit of ten steps ago; without memory the mean is 0.
+
+    Five seeds of five find it (LSTM); at twice the rate and with 30,000 steps only four did, and the processor's
+    rounding decided which one failed.
+    """
     settings = {
         "agent.cell": cell,
         "agent.hidden_size": 64,
@@ -99,10 +103,10 @@ def test_recurrent_ppo_remembers(cell: str, tmp_path: Path) -> None:
         "agent.value_clip": False,
         "agent.epochs": 8,
         "agent.rollout_steps": 66,
-        "preset.lr": 0.003,
+        "preset.lr": 0.0015,
         "training.num_envs": 16,
     }
-    assert score(RecurrentPPO, "retrograd/MemoryChain-v0", tmp_path, steps=30_000, **settings) >= 0.9
+    assert score(RecurrentPPO, "retrograd/MemoryChain-v0", tmp_path, steps=45_000, **settings) >= 0.9
 
 
 class StayOrLeave(gymnasium.Env[Any, Any]):
