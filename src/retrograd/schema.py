@@ -252,6 +252,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "pin_memory": _BOOL,
         "channels_last": _BOOL,
         "fused_optimizer": _BOOL,
+        "onednn_linear": Rule(bool, optional=True),
         "autocast": _choice("bfloat16", "float16", optional=True),
         "compile": _BOOL,
         "cuda_graph": _BOOL,

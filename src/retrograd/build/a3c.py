@@ -10,6 +10,7 @@ from torch import nn
 
 from retrograd.agents.policy import PolicyAgent, PolicyLearner
 from retrograd.build import policy
+from retrograd.build.hardware import choose_products
 from retrograd.build.policy import UPDATE_COLUMNS
 from retrograd.build.workers import check_env, check_normalizers, worker_builder, worker_config
 from retrograd.core.errors import UsageError
@@ -88,6 +89,7 @@ def make_worker(config_yaml: str, env: Any, wires: Wires) -> WorkerParts:
         channels_last=config["hardware"]["channels_last"],
         encoder_kind=agent["encoder"],
     )
+    choose_products(builder, network)
     learner = SharedLearner(
         network,
         policy.make_loss(builder, envs.spec),

@@ -121,12 +121,21 @@ def keep_big_blocks() -> None:
 
 
 def place(builder: Builder, network: nn.Module) -> nn.Module:
-    """The network on its device, in the precision that the config asks for."""
+    """The network on its device, in the precision and with the products that the config asks for."""
     from retrograd.networks.precision import set_precision
 
     device = builder.device()
     network.to(device)
     set_precision(network, builder.config["hardware"]["autocast"], device)
+    return choose_products(builder, network)
+
+
+def choose_products(builder: Builder, network: nn.Module) -> nn.Module:
+    """``hardware.onednn_linear``: who multiplies with the large weights of the network."""
+    from retrograd.networks.products import onednn_is_faster, use_onednn
+
+    chosen = builder.config["hardware"]["onednn_linear"]
+    use_onednn(network, onednn_is_faster() if chosen is None else chosen)
     return network
 
 

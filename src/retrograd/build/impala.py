@@ -10,7 +10,7 @@ import torch
 
 from retrograd.agents.impala import ImpalaAgent
 from retrograd.build import policy
-from retrograd.build.hardware import place
+from retrograd.build.hardware import choose_products, place
 from retrograd.build.workers import (
     check_env,
     check_normalizers,
@@ -87,10 +87,11 @@ def make_worker(config_yaml: str, env: Any, slots: list[Slots], wires: Wires) ->
 
 
 def _network(builder: Builder, spec: EnvSpec) -> Any:
-    return make_actor_critic(
+    network = make_actor_critic(
         spec.obs,
         spec.action,
         shared=builder.config["agent"]["network"] == "shared",
         channels_last=builder.config["hardware"]["channels_last"],
         encoder_kind=builder.config["agent"]["encoder"],
     )
+    return choose_products(builder, network)

@@ -43,6 +43,7 @@ FIXED = tuple(
         "workers",
         "channels_last",
         "fused_optimizer",
+        "onednn_linear",
         "compile",
         "autocast",
         "cuda_graph",

@@ -18,6 +18,7 @@ from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec
 from retrograd.networks.kernels import scale_pixels
 from retrograd.networks.layers import SpectralConv2d
+from retrograd.networks.products import Linear
 
 Observation = Tensor | dict[str, Tensor]
 
@@ -162,7 +163,7 @@ class MLP(nn.Module):
         size = sum(int(np.prod(specs[name].shape)) for name in self.names)
         layers: list[nn.Module] = []
         for width in hidden:
-            layers += [nn.Linear(size, width), *([nn.LayerNorm(width)] if layer_norm else []), nn.ReLU()]
+            layers += [Linear(size, width), *([nn.LayerNorm(width)] if layer_norm else []), nn.ReLU()]
             size = width
         self.layers = nn.Sequential(*layers)
         self.width = size
@@ -239,4 +240,4 @@ def make_encoder(
 def _project(flat: int, width: int | None, layer_norm: bool) -> nn.Sequential:
     if width is None:
         return nn.Sequential()
-    return nn.Sequential(nn.Linear(flat, width), *([nn.LayerNorm(width)] if layer_norm else []), nn.ReLU())
+    return nn.Sequential(Linear(flat, width), *([nn.LayerNorm(width)] if layer_norm else []), nn.ReLU())

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from retrograd.core.distributional import quantile_midpoints
+from retrograd.networks.products import Linear
 
-Linear = Callable[[int, int], nn.Module]  # what a head makes its layers with
+MakeLinear = Callable[[int, int], nn.Module]  # what a head makes its layers with
 
 
 class LinearHead(nn.Module):
@@ -25,7 +26,7 @@ class LinearHead(nn.Module):
         atoms: int = 1,
         *,
         hidden: int | None = None,
-        linear: Linear = nn.Linear,
+        linear: MakeLinear = Linear,
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class DuelingHead(nn.Module):
         atoms: int = 1,
         hidden: int = 512,
         *,
-        linear: Linear = nn.Linear,
+        linear: MakeLinear = Linear,
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class CosineEmbedding(nn.Module):
         return torch.relu(self.linear(torch.cos(fractions.unsqueeze(-1) * self.waves)))
 
 
-def _hidden(width: int, hidden: int, linear: Linear, layer_norm: bool) -> nn.Sequential:
+def _hidden(width: int, hidden: int, linear: MakeLinear, layer_norm: bool) -> nn.Sequential:
     normalize = [nn.LayerNorm(hidden)] if layer_norm else []
     return nn.Sequential(linear(width, hidden), *normalize, nn.ReLU())
 

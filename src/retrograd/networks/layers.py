@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from retrograd.networks.products import Multiplying
+
 
 class NoiseSource:
     """Where a network and its copies get their random numbers.
@@ -50,7 +52,7 @@ class NoiseSource:
         self._held = state["held"]
 
 
-class NoisyLinear(nn.Module):
+class NoisyLinear(Multiplying):
     """y = (μ_w + σ_w ∘ ε_out ε_inᵀ) x + μ_b + σ_b ∘ ε_out: a linear layer with factorized noise.
 
     Fortunato et al. 2018, arXiv:1706.10295, eq. 10 and 11. Without noise the layer is its mean. For few rows the noisy
@@ -73,13 +75,13 @@ class NoisyLinear(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         if self.noise is None:
-            return F.linear(features, self.weight, self.bias)
+            return self.product(features, self.weight, self.bias)
         noise_in, noise_out = self.noise
         if len(features) >= self.COMPOSE_FROM_ROWS:
             weight = torch.addcmul(self.weight, self.weight_sigma, torch.outer(noise_out, noise_in))
-            return F.linear(features, weight, torch.addcmul(self.bias, self.bias_sigma, noise_out))
-        mean = F.linear(features, self.weight, self.bias)
-        return mean + F.linear(features * noise_in, self.weight_sigma, self.bias_sigma) * noise_out
+            return self.product(features, weight, torch.addcmul(self.bias, self.bias_sigma, noise_out))
+        mean = self.product(features, self.weight, self.bias)
+        return mean + self.product(features * noise_in, self.weight_sigma, self.bias_sigma) * noise_out
 
 
 def perturb(layers: list[NoisyLinear], noise: Tensor | None) -> None:

@@ -14,6 +14,7 @@ from retrograd.core.types import ArraySpec
 from retrograd.networks.encoders import Observation, hidden_units, make_encoder
 from retrograd.networks.heads import Categorical, CosineEmbedding, DuelingHead, LinearHead, Quantiles
 from retrograd.networks.layers import NoiseSource, NoisyLinear, perturb
+from retrograd.networks.products import Linear
 
 
 class QNetwork(nn.Module):
@@ -156,7 +157,7 @@ def make_q_network(
         trunk = make_encoder(spec, **options)
         return QNetwork(trunk, LinearHead(trunk.width, num_actions, atoms), distribution)
     hidden = hidden_units(spec, options.get("encoder", "nature"))
-    linear: Any = nn.Linear if noisy_sigma is None else partial(NoisyLinear, sigma=noisy_sigma)
+    linear: Any = Linear if noisy_sigma is None else partial(NoisyLinear, sigma=noisy_sigma)
     if network == "dueling":
         trunk = make_encoder(spec, projected=False, **options)
         head: nn.Module = DuelingHead(trunk.width, num_actions, atoms, hidden, linear=linear, layer_norm=layer_norm)
