@@ -18,29 +18,14 @@ from typing import Any
 
 from torch import nn
 
+from retrograd.build.hardware import onednn_is_faster
 from retrograd.core.protocols import Agent
-from retrograd.networks.products import onednn_is_faster, use_onednn
+from retrograd.networks.products import use_onednn
 
 sys.path.insert(0, str(Path(__file__).parent / "contestants"))
-from ours import make
+from ours import first_batches, make
 
 ALGORITHMS = {"dqn": 10, "qr_dqn": 10, "rainbow": 5, "ppo": 1, "a2c": 10}  # updates in each measurement
-
-
-def batch_of_a_run(trainer: Any) -> tuple[Any, int]:
-    """What the agent learned from last, after enough of the run for its memory to have settled."""
-    seen: list[tuple[Any, int]] = []
-    update = trainer.agent.update
-
-    def remember(batch: Any, *, step: int) -> Any:
-        seen.append((batch, step))
-        return update(batch, step=step)
-
-    trainer.agent.update = remember
-    while len(seen) < 2:
-        trainer.advance()
-    trainer.agent.update = update
-    return seen[-1]
 
 
 def measure(agent: Agent, batch: Any, step: int, updates: int, *, onednn: bool) -> float:
@@ -65,7 +50,7 @@ def main() -> None:
     for algorithm in options.algorithms:
         with tempfile.TemporaryDirectory() as folder:
             trainer = make(algorithm, folder)
-            batch, step = batch_of_a_run(trainer)
+            batch, step = first_batches(trainer)[-1]
             times: dict[bool, list[float]] = {False: [], True: []}
             for number in range(options.rounds):
                 for onednn in (False, True) if number % 2 else (True, False):

@@ -56,24 +56,30 @@ def shares(folder: Path, watch: Stopwatch) -> dict[str, float]:
     return {f"{name}_share": part / whole for name, part in seconds.items()} if whole else {}
 
 
+def first_batches(trainer: Any) -> list[tuple[Any, int]]:
+    """The last two batches, with their steps, when a run has begun to learn."""
+    seen: list[tuple[Any, int]] = []
+    update = trainer.agent.update
+
+    def remember(batch: Any, *, step: int) -> Any:
+        seen.append((batch, step))
+        return update(batch, step=step)
+
+    trainer.agent.update = remember
+    while len(seen) < 2:
+        trainer.advance()
+    trainer.agent.update = update
+    return seen[-2:]
+
+
 def limit(algorithm: str, watch: Stopwatch) -> None:
     """The same updates back to back on the batches a run has just learned from; nothing is played or remembered."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = make(algorithm, folder)
-        agent, seen = trainer.agent, []
-        update = agent.update
-
-        def remember(batch: Any, *, step: int) -> Any:
-            seen.append((batch, step))
-            return update(batch, step=step)
-
-        agent.update = remember
-        while len(seen) < 2:
-            trainer.advance()
-        first, second = seen[-2][1], seen[-1][1]
+        (_, first), (batch, step) = first_batches(trainer)
         trainer.close()
-    steps_per_update = second - first if second > first else 4  # off-policy updates of one vector step come together
-    batch, step = seen[-1]
+    update = trainer.agent.update
+    steps_per_update = step - first if step > first else 4  # off-policy updates of one vector step come together
     if algorithm in ("dqn", "qr_dqn", "rainbow"):
         steps_per_update = 4
     deadline, done = time.monotonic() + 2, 0

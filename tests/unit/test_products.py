@@ -8,11 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from retrograd.build.hardware import place
+from retrograd.build import hardware
+from retrograd.build.hardware import onednn_is_faster, place
 from retrograd.config import ConfigManager
 from retrograd.networks import products
 from retrograd.networks.layers import NoisyLinear
-from retrograd.networks.products import FEWEST_WEIGHTS, Linear, linear, onednn_is_faster, use_onednn
+from retrograd.networks.products import FEWEST_WEIGHTS, Linear, linear, use_onednn
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 
@@ -114,7 +115,7 @@ def test_it_is_chosen_on_the_processors_it_was_measured_on(text, capability, fas
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("false", False), ("null", "as measured")])
 def test_the_config_decides_for_every_layer_of_a_network(value, expected, monkeypatch):
-    monkeypatch.setattr(products, "onednn_is_faster", lambda: "as measured")
+    monkeypatch.setattr(hardware, "onednn_is_faster", lambda: "as measured")
 
     class Builder:
         config = ConfigManager(None).compose(["env=pong", "hardware.device=cpu", f"hardware.onednn_linear={value}"])

@@ -57,12 +57,26 @@ def check_switches(config: Config, device: torch.device) -> None:
 
 def has_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
     """Whether the processor computes in bfloat16 by itself; true where nobody can tell."""
+    flags = set(re.findall(r"\w+", _told(cpuinfo, "flags|Features")))
+    return not flags or bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def onednn_is_faster(cpuinfo: Path = CPUINFO) -> bool:
+    """Where it was measured: processors of AMD with AVX-512. The same on every start, or runs would not repeat."""
+    import torch
+
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in _told(cpuinfo, "vendor_id")
+
+
+def _told(cpuinfo: Path, names: str) -> str:
+    """What the system says of its processors under these names; nothing where it does not."""
     try:
         text = cpuinfo.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return True
-    flags = set(re.findall(r"\w+", " ".join(re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE))))
-    return not flags or bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+        return ""
+    return " ".join(re.findall(rf"^(?:{names})\s*:(.*)$", text, re.MULTILINE))
 
 
 def _check_graph(agent: Mapping[str, Any], hardware: Mapping[str, Any]) -> None:
@@ -132,7 +146,7 @@ def place(builder: Builder, network: nn.Module) -> nn.Module:
 
 def choose_products(builder: Builder, network: nn.Module) -> nn.Module:
     """``hardware.onednn_linear``: who multiplies with the large weights of the network."""
-    from retrograd.networks.products import onednn_is_faster, use_onednn
+    from retrograd.networks.products import use_onednn
 
     chosen = builder.config["hardware"]["onednn_linear"]
     use_onednn(network, onednn_is_faster() if chosen is None else chosen)

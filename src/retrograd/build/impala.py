@@ -82,16 +82,17 @@ def make_worker(config_yaml: str, env: Any, slots: list[Slots], wires: Wires) ->
     builder = worker_builder(config_yaml, env, wires.worker)
     envs = builder.environments()
     own = slots[wires.worker]
-    actor = Actor(_network(builder, envs.spec), policy.make_sampling(builder), wires, own)
+    network = _network(builder, envs.spec)
+    choose_products(builder, network)
+    actor = Actor(network, policy.make_sampling(builder), wires, own)
     return WorkerParts(actor, envs, SlotRollouts(own), own.rollout_steps, value_of=lambda obs: obs)
 
 
 def _network(builder: Builder, spec: EnvSpec) -> Any:
-    network = make_actor_critic(
+    return make_actor_critic(
         spec.obs,
         spec.action,
         shared=builder.config["agent"]["network"] == "shared",
         channels_last=builder.config["hardware"]["channels_last"],
         encoder_kind=builder.config["agent"]["encoder"],
     )
-    return choose_products(builder, network)

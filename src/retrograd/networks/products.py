@@ -1,14 +1,11 @@
 """Products with large weights: torch's own, which are MKL's on a processor, or oneDNN's.
 
-MKL keeps its best code for the processors of its maker; oneDNN writes code for the one it finds. On two cores of a
-Zen 4 a linear layer of 3136 × 512 takes 0.56 to 0.82 times as long with oneDNN for 32 rows and 0.70 to 0.84 times for
-256, forward and in both directions backward. Both add up in their own order, so last digits differ.
+On two cores of a Zen 4 a linear layer of 3136 × 512 takes 0.56 to 0.82 times as long with oneDNN for 32 rows and 0.70
+to 0.84 times for 256, forward and in both directions backward. Both add up in their own order, so last digits differ.
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CPUINFO = Path("/proc/cpuinfo")
-FEWEST_WEIGHTS = 1 << 17  # below, calling costs more than multiplying
+FEWEST_WEIGHTS = 1 << 17  # smaller layers take little time, and were not measured
 
 
 class Multiplying(nn.Module):
@@ -53,19 +49,6 @@ def use_onednn(network: nn.Module, chosen: bool) -> None:
     for module in network.modules():
         if isinstance(module, Multiplying):
             module.onednn = chosen
-
-
-def onednn_is_faster(cpuinfo: Path = CPUINFO) -> bool:
-    """Where it was measured: processors of AMD with AVX-512. The same on every start, or runs would not repeat."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
-    try:
-        text = cpuinfo.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return False
-    return re.search(r"^vendor_id\s*:\s*AuthenticAMD\s*$", text, re.MULTILINE) is not None
 
 
 def _plain(tensor: Tensor) -> bool:
