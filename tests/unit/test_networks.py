@@ -171,3 +171,44 @@ def test_spectral_state_goes_to_the_copy():
 
 def test_linear_head_with_hidden_layer():
     assert LinearHead(8, 3, hidden=16, layer_norm=True)(torch.randn(2, 8)).shape == (2, 3)
+
+
+BYTES = np.dtype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ArraySpec((128,), BYTES, 0, 255),
+        ArraySpec((96, 96), BYTES, 0, 255),
+        {"image": ArraySpec((4, 84, 84), BYTES, 0, 255), "speed": ArraySpec((2,), np.dtype(np.float32))},
+        ArraySpec((30,), BYTES, 0, 15),
+        ArraySpec((30,), BYTES),  # of unknown height
+    ],
+    ids=["memory", "gray", "among others", "half bytes", "unbounded"],
+)
+def test_bytes_that_are_no_image_are_brought_to_one_as_well(spec):
+    torch.manual_seed(0)
+    encoder = make_encoder(spec)
+    seen: list[torch.Tensor] = []
+    encoder.layers.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    specs = spec if isinstance(spec, dict) else {"": spec}
+    most = {
+        name: torch.full((2, *part.shape), min(part.high, 255) if part.dtype == BYTES else 3.0).to(
+            torch.uint8 if part.dtype == BYTES else torch.float32
+        )
+        for name, part in specs.items()
+    }
+    encoder(most if isinstance(spec, dict) else most[""])
+    vectors = 2 if isinstance(spec, dict) else 0
+    assert torch.allclose(seen[0][:, : seen[0].shape[1] - vectors], torch.ones(()), atol=1e-6)
+    assert (seen[0][:, seen[0].shape[1] - vectors :] == 3.0).all()
+
+
+def test_a_single_number_is_an_observation():
+    time, place = ArraySpec((), np.dtype(np.float32)), ArraySpec((3,), np.dtype(np.float32))
+    assert make_encoder(time)(torch.zeros(5)).shape == (5, 128)
+    assert make_encoder({"time": time, "place": place})({"time": torch.zeros(5), "place": torch.zeros(5, 3)}).shape == (
+        5,
+        128,
+    )

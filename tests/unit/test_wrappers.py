@@ -1,5 +1,6 @@
 """Wrappers round rows: stacks, statistics, freezing, exact continuation (REQ ENV-8)."""
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -130,6 +131,29 @@ def test_wrapped_rows_go_on_identically():
         assert np.array_equal(a.obs, b.obs)
         assert np.array_equal(a.next_obs, b.next_obs)
         assert np.array_equal(a.reward, b.reward)
+
+
+def test_a_vector_of_bytes_can_be_normalized():
+    class Memory(gymnasium.Env):
+        """What a console remembers."""
+
+        observation_space = gymnasium.spaces.Box(0, 255, (4,), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.np_random.integers(100, 200, 4).astype(np.uint8), {}
+
+        def step(self, action):
+            return self.np_random.integers(100, 200, 4).astype(np.uint8), 0.0, False, False, {}
+
+    env = NormalizeObservations(GymVec([Memory] * 8, seed=0))
+    for _ in range(20):
+        env.send(np.zeros(8, np.int64))
+        obs = env.recv().obs
+    assert env.spec.obs.dtype == np.float32
+    assert abs(obs.mean()) < 1
+    assert 0.5 < obs.std() < 2
 
 
 def test_unsuitable_environments_are_refused():

@@ -172,7 +172,7 @@ class NormalizeObservations(BaseWrapper):
     def __init__(self, env: VecEnv, *, clip: float = OBSERVATION_CLIP, epsilon: float = EPSILON) -> None:
         super().__init__(env)
         spec = _array_spec(env, "NormalizeObservations")
-        if spec.dtype.kind in "ub":
+        if spec.dtype.kind in "ub" and len(spec.shape) == 3:
             raise UsageError("NormalizeObservations is for vectors; images and boards are read as they are")
         self.spec = replace(env.spec, obs=ArraySpec(spec.shape, np.dtype(np.float32), -clip, clip))
         self.rms = RunningMeanStd(spec.shape)

@@ -152,7 +152,10 @@ class BoardCNN(nn.Module):
 
 
 class MLP(nn.Module):
-    """Fully connected layers for vector observations; several named vectors are joined in name order."""
+    """Fully connected layers for vector observations; several named vectors are joined in name order.
+
+    Bytes (a console's memory, pictures among other observations) are divided by what they reach at most, as pixels are.
+    """
 
     def __init__(
         self, spec: ArraySpec | dict[str, ArraySpec], hidden: Sequence[int] = (128, 128), *, layer_norm: bool = False
@@ -160,6 +163,7 @@ class MLP(nn.Module):
         super().__init__()
         specs = spec if isinstance(spec, dict) else {"": spec}
         self.names = sorted(specs)
+        self.scales = [_scale(specs[name]) for name in self.names]
         size = sum(int(np.prod(specs[name].shape)) for name in self.names)
         layers: list[nn.Module] = []
         for width in hidden:
@@ -170,8 +174,19 @@ class MLP(nn.Module):
 
     def forward(self, obs: Observation) -> Tensor:
         vectors = [obs[name] for name in self.names] if isinstance(obs, dict) else [obs]
-        features: Tensor = self.layers(torch.cat([vector.float().flatten(1) for vector in vectors], dim=1))
+        flat = [
+            vector.float().reshape(len(vector), -1) if scale == 1.0 else vector.reshape(len(vector), -1) * scale
+            for vector, scale in zip(vectors, self.scales, strict=True)
+        ]
+        features: Tensor = self.layers(torch.cat(flat, dim=1))
         return features
+
+
+def _scale(spec: ArraySpec) -> float:
+    """Bytes are brought into 0 … 1, everything else is left as it is."""
+    if spec.dtype != np.uint8:
+        return 1.0
+    return 1.0 / (spec.high if 0 < spec.high <= 255 else 255)
 
 
 def is_image(spec: ArraySpec | dict[str, ArraySpec]) -> bool:
