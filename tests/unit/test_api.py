@@ -99,3 +99,10 @@ def test_select_action_save_and_load_of_an_agent(tmp_path):
     assert (first.greedy(obs) == second.greedy(obs)).all()
     first.reset()
     assert first.select_action(obs[0]) in (0, 1)
+
+
+def test_select_action_explores_as_much_as_its_step_says(tmp_path):
+    agent, obs = small(tmp_path, seed=1).agent, np.array([0.1, 0.2, 0.0, -0.1], np.float32)
+    best = agent.select_action(obs)
+    assert 60 < sum(agent.select_action(obs, explore=True) == best for _ in range(200)) < 140
+    assert sum(agent.select_action(obs, explore=True, step=10**9) == best for _ in range(200)) > 160

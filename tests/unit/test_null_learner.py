@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from retrograd.agents.baselines import RandomAgent
 from retrograd.build import build_trainer
 from retrograd.config import ConfigManager
 from retrograd.core.errors import UsageError
+from retrograd.core.types import ContinuousActions
 
 SMALL = [
     "env=cartpole", "training.null_learner=true", "training.total_env_frames=480", "training.num_envs=4",
@@ -50,3 +53,19 @@ def test_it_is_said_aloud():
 def test_loops_that_need_their_learner_refuse(agent):
     with pytest.raises(UsageError, match=r"null_learner=true has no use with .*value, ppo, a2c, pqn"):
         compose(f"agent={agent}")
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(-1.0, 1.0), (-np.inf, np.inf), (2.0, np.inf), (-np.inf, -2.0)],
+    ids=["bounded", "free", "from below", "from above"],
+)
+def test_random_play_keeps_to_the_bounds_there_are(low, high):
+    box = ContinuousActions(np.array([low, 0.0], np.float32), np.array([high, 1.0], np.float32))
+    action = RandomAgent(box, np.random.default_rng(0)).act(np.zeros((500, 3)), step=0, explore=True).action
+    assert action.shape == (500, 2)
+    assert action.dtype == np.float32
+    assert np.isfinite(action).all()
+    assert (action >= box.low).all()
+    assert (action <= box.high).all()
+    assert action.std(axis=0).min() > 0.2

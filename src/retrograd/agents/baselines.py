@@ -14,6 +14,19 @@ def _rows(obs: Obs) -> int:
     return len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
 
 
+def _draw(actions: ContinuousActions, rows: int, rng: np.random.Generator) -> Array:
+    """Uniform between bounds; beyond a bound that is missing exponential, without any normal, as Gymnasium draws."""
+    low, high, shape = actions.low, actions.high, (rows, *actions.low.shape)
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        return rng.uniform(low, high, shape)
+    from_below, from_above = np.isfinite(low), np.isfinite(high)
+    floor, ceiling = np.where(from_below, low, 0.0), np.where(from_above, high, 0.0)
+    between = rng.uniform(np.minimum(floor, ceiling), np.maximum(floor, ceiling), shape)
+    tail, free = rng.exponential(size=shape), rng.normal(size=shape)
+    one_sided = np.where(from_below, floor + tail, ceiling - tail)
+    return np.where(from_below & from_above, between, np.where(from_below | from_above, one_sided, free))
+
+
 class RandomAgent(Agent):
     """Uniform over all actions; the same in evaluation."""
 
@@ -26,8 +39,7 @@ class RandomAgent(Agent):
         num_envs = _rows(obs)
         if isinstance(self.actions, DiscreteActions):
             return Decision(self.rng.integers(self.actions.n, size=num_envs))
-        low, high = self.actions.low, self.actions.high
-        return Decision(self.rng.uniform(low, high, (num_envs, *low.shape)).astype(np.float32))
+        return Decision(_draw(self.actions, num_envs, self.rng).astype(np.float32))
 
     def update(self, batch: Any, *, step: int) -> Update:
         return Update({})

@@ -56,11 +56,14 @@ class Agent(ABC):
         """What the agent adds to a log row, such as its current ε."""
         return {}
 
-    def select_action(self, obs: Obs, *, explore: bool = False) -> Any:
-        """The action for one observation of one game; memory is kept until ``reset``."""
+    def select_action(self, obs: Obs, *, explore: bool = False, step: int = 0) -> Any:
+        """The action for one observation of one game; memory is kept until ``reset``.
+
+        Exploration follows its schedule to ``step``: at 0 agents with ε play at random, however much they have learned.
+        """
         rows = {name: array[None] for name, array in obs.items()} if isinstance(obs, dict) else obs[None]
         state = self.initial_state(1) if self._playing is None else self._playing
-        decision = self.act(rows, state, step=0, explore=explore)
+        decision = self.act(rows, state, step=step, explore=explore)
         self._playing = decision.state
         return decision.action[0]
 
