@@ -36,10 +36,12 @@ TRACKS: dict[str, dict[str, str]] = {
     "B": {"agent": "modern", "preset": "modern", "replay": "prioritized", "env_protocol": "modern_v5_sticky"},
 }
 
-# keys that configs of the first version do not have, with what they did then
-TRACKER_KEYS: dict[str, dict[str, Any]] = {
+# keys that older configs do not have, with what was done before there was a choice
+YOUNGER_KEYS: dict[str, dict[str, Any]] = {
     "wandb": {"mode": "online"},
     "mlflow": {"tracking_uri": None, "experiment": None},
+    "hardware": {"onednn_linear": False},
+    "env_protocol": {"flicker_probability": 0.0, "max_pool": True},
 }
 
 
@@ -219,10 +221,9 @@ def from_saved(content: Mapping[str, Any]) -> Config:
     """The config a run folder or a checkpoint holds; a key younger than it takes the value that changes nothing."""
     values = {"zoo": None, **_thaw(content)}
     for group in ("training", "checkpoint", "hardware"):
-        values[group] = _shipped_group(group, "default") | values.get(group, {})
-    values["env_protocol"] = {"flicker_probability": 0.0, "max_pool": True} | values.get("env_protocol", {})
-    for tracker, younger in TRACKER_KEYS.items():
-        values[tracker] = younger | values.get(tracker, {})
+        values[group] = _shipped_group(group, "default") | YOUNGER_KEYS.get(group, {}) | values.get(group, {})
+    for group, younger in YOUNGER_KEYS.items():
+        values[group] = younger | values.get(group, {})
     if values.get("agent", {}).get("kind") in ("ppo", "recurrent_ppo"):
         values["agent"] = {"critic_optimizer": "shared"} | values["agent"]
     if values.get("agent", {}).get("kind") == "value":
@@ -267,20 +268,34 @@ def _check_together(values: Mapping[str, Any]) -> None:
             f"training.null_learner=true has no use with agent.kind={agent['kind']}: "
             f"it is for {', '.join(schema.NULL_LEARNER_KINDS)}"
         )
-    if "epsilon_end" in preset and preset["epsilon_end"] > preset["epsilon_start"]:
-        problems.append(
-            f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}"
-        )
-    if "beta_start" in replay and replay["beta_start"] > replay["beta_end"]:
-        problems.append(
-            f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}"
-        )
+    problems += _pairs_at_odds(preset, replay)
     if values["run_name"] is not None and not re.fullmatch(r"[\w][\w.+-]*", values["run_name"]):
         problems.append(f"run_name={values['run_name']!r} must be letters, digits and . _ + - and name one folder")
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", values["hardware"]["device"]):
         problems.append(f"hardware.device={values['hardware']['device']!r} must be auto, cpu, mps, cuda or cuda:N")
     if problems:
         raise UsageError("\n".join(problems))
+
+
+def _pairs_at_odds(preset: Mapping[str, Any], replay: Mapping[str, Any]) -> list[str]:
+    """Numbers that only make sense beside each other."""
+    problems = []
+    if "epsilon_end" in preset and preset["epsilon_end"] > preset["epsilon_start"]:
+        problems.append(
+            f"preset.epsilon_end={preset['epsilon_end']} must not exceed preset.epsilon_start={preset['epsilon_start']}"
+        )
+    if preset.get("optimizer", "").endswith("_rmsprop") and "rmsprop_momentum" in preset:
+        decay, momentum = preset["rmsprop_decay"], preset["rmsprop_momentum"]
+        if decay != momentum:  # the mean of squares is then less than the square of the mean at times: no root of it
+            problems.append(
+                f"preset.rmsprop_momentum={momentum} must equal preset.rmsprop_decay={decay}: "
+                "the variance is a difference of two averages that decay alike"
+            )
+    if "beta_start" in replay and replay["beta_start"] > replay["beta_end"]:
+        problems.append(
+            f"replay.beta_start={replay['beta_start']} must not exceed replay.beta_end={replay['beta_end']}"
+        )
+    return problems
 
 
 def _without_meaning(agent: Mapping[str, Any], preset: Mapping[str, Any]) -> list[str]:

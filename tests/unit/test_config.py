@@ -1,6 +1,7 @@
 """Composing and checking configs: every default of the requirements, every mistake named."""
 
 import pytest
+import yaml
 
 from retrograd.config import SHIPPED, ConfigManager, from_saved
 from retrograd.core.errors import UsageError
@@ -88,6 +89,8 @@ def test_other_games_and_budgets_stay_on_the_track():
         ("preset.lr=-1", "above 0"),
         ("preset.lr=nan", "above 0"),
         ("preset.epsilon_start=0.05", "must not exceed"),
+        ("preset.rmsprop_momentum=0", "must equal preset.rmsprop_decay=0.95"),
+        ("preset.rmsprop_decay=0.99", "preset.rmsprop_momentum=0.95 must equal"),
         ("env=pongg", "pong"),
         ("env_protocol.frameskip=4", "frameskip"),
         ("seed=1,2", "one value a key"),
@@ -138,10 +141,17 @@ def test_config_file_and_overrides_in_order(tmp_path):
 
 
 def test_saved_config_is_read_back_equal():
-    import yaml
-
     config = manager.compose(["preset.lr=1e-5", "replay.capacity=200000"])
     assert from_saved(yaml.safe_load(config.to_yaml())) == config
+
+
+def test_a_run_older_than_a_choice_goes_on_as_it_was():
+    """Null would choose oneDNN's products on some processors: other sums than the run had so far."""
+    saved = yaml.safe_load(manager.compose().to_yaml())
+    del saved["hardware"]["onednn_linear"]
+    assert from_saved(saved)["hardware"]["onednn_linear"] is False
+    saved["hardware"]["onednn_linear"] = None
+    assert from_saved(saved)["hardware"]["onednn_linear"] is None
 
 
 def test_user_folder_is_searched_first(tmp_path):

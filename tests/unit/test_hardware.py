@@ -46,6 +46,8 @@ def screens(rows: int = 3) -> torch.Tensor:
         (["hardware.expandable_segments=true"], CPU, r"hardware.expandable_segments=true needs CUDA"),
         (["hardware.autocast=float16"], CPU, r"hardware.autocast=float16 needs CUDA"),
         (["agent=a3c", "hardware.autocast=bfloat16"], CPU, "no effect with agent.kind=a3c"),
+        (["agent=a3c", "hardware.workers=true"], CPU, "agent=a3c plays in worker processes already"),
+        (["agent=impala", "hardware.workers=true"], CPU, "agent=impala plays in worker processes already"),
         (["agent=a3c", "hardware.compile=true"], CPU, "hardware.compile has no effect with agent.kind=a3c"),
         (["agent=ppo", "hardware.cuda_graph=true"], CUDA, "agent.kind=ppo must be value"),
         (["agent=rainbow", "hardware.cuda_graph=true"], CUDA, "agent.noisy=True makes each another one"),
