@@ -9,7 +9,8 @@ pytest.importorskip("pandas", reason="the dashboard extra is not installed")
 
 from retrograd.core.statistics import RESAMPLES, bootstrap_interval, iqm
 from retrograd.dashboard import series
-from retrograd.dashboard.settings import LONGEST_LABEL, flatten, label_runs
+from retrograd.dashboard.settings import LONGEST_LABEL, SCORING_KEYS, flatten, label_runs
+from retrograd.experiments import runs as run_logs
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 10, 50])
@@ -76,6 +77,10 @@ def flat(**changes):
 
 def label(runs, families=None):
     return label_runs(runs, families or dict.fromkeys(runs, ("dqn", "pong", "paper_v4")))
+
+
+def test_what_changes_the_meaning_of_a_score_is_what_it_is_for_comparisons():
+    assert {*SCORING_KEYS} == {*run_logs.SCORING_KEYS, run_logs.FLICKER}
 
 
 def test_runs_that_differ_in_their_seed_share_a_label():

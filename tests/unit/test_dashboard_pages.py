@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
@@ -11,7 +12,9 @@ pytest.importorskip("plotly", reason="the dashboard extra is not installed")
 
 PAGES = ("overview", "curves", "videos", "agent_view", "games", "ablations", "config_diff")
 CONFIG = "seed: {seed}\ntrack: custom\nenv: {{name: pong}}\nagent: {{name: {agent}}}\n"
-CONFIG += "env_protocol: {{name: {protocol}}}\ntraining: {{total_env_frames: 4000}}\n"
+CONFIG += "env_protocol: {{name: {protocol}, repeat_action_probability: {sticky}}}\n"
+CONFIG += "training: {{total_env_frames: 4000}}\n"
+STICKY = {"paper_v4": 0.0, "modern_v5_sticky": 0.25}
 NASTY = "<script>alert(1)</script>"
 
 
@@ -29,26 +32,32 @@ def draw(folder, name):
     return testing.AppTest.from_function(page, args=(str(folder), name), default_timeout=60).run()
 
 
+def make_run(root, name, *, game="pong", agent="dqn", protocol="paper_v4", seed=0, score=0.0, evaluated=True):
+    run = root / name
+    (run / ".hydra").mkdir(parents=True)
+    config = CONFIG.format(seed=seed, agent=agent, protocol=protocol, sticky=STICKY[protocol])
+    (run / ".hydra" / "config.yaml").write_text(config.replace("name: pong", f"name: {game}"))
+    rows = "".join(f"{i * 10},{i * 40},0.5,100.0,{i}.0,{i - 20}\n" for i in range(1, 30))
+    (run / "update_log.csv").write_text("step,env_frames,loss,steps_per_second,wall_seconds,return_mean_100\n" + rows)
+    rows = "".join(f"{i * 10},{i * 40},light,{score + i - 26},0.5\n" for i in range(1, 30, 5))
+    if evaluated:
+        (run / "eval_log.csv").write_text("step,env_frames,eval_type,eval_mean_return,eval_human_normalized\n" + rows)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("outputs")
     for number, (agent, protocol) in enumerate(
         [("dqn", "paper_v4"), ("ppo", "paper_v4"), ("ppo", "modern_v5_sticky")] * 2
     ):
-        run = root / f"{agent}_{number}"
-        (run / ".hydra").mkdir(parents=True)
-        (run / ".hydra" / "config.yaml").write_text(CONFIG.format(seed=number, agent=agent, protocol=protocol))
-        rows = "".join(f"{i * 10},{i * 40},0.5,100.0,{i}.0,{i - 20}\n" for i in range(1, 30))
-        (run / "update_log.csv").write_text(
-            "step,env_frames,loss,steps_per_second,wall_seconds,return_mean_100\n" + rows
-        )
-        rows = "".join(f"{i * 10},{i * 40},light,{i - 20}.0,0.5\n" for i in range(1, 30, 5))
-        (run / "eval_log.csv").write_text("step,env_frames,eval_type,eval_mean_return,eval_human_normalized\n" + rows)
+        make_run(root, f"{agent}_{number}", agent=agent, protocol=protocol, seed=number, score=6.0)
     (root / "broken").mkdir()
     (root / "broken" / "train_log.csv").write_bytes(b"\x00\xff,half a li")
     nasty = root / NASTY.replace("/", "_")
     (nasty / ".hydra").mkdir(parents=True)
-    (nasty / ".hydra" / "config.yaml").write_text(CONFIG.format(seed=0, agent=f'"{NASTY}"', protocol="paper_v4"))
+    (nasty / ".hydra" / "config.yaml").write_text(
+        CONFIG.format(seed=0, agent=f'"{NASTY}"', protocol="paper_v4", sticky=0.0)
+    )
     return root
 
 
@@ -99,6 +108,35 @@ def test_published_curves_are_offered_for_the_same_protocol_only(runs):
     assert all(label.startswith("pong · ") for label in labels)
     assert not any("Dopamine" in label for label in labels)  # made with sticky actions
     assert app.multiselect(key="curves_published").value[0].startswith("pong · PPO")  # the same algorithm first
+
+
+def test_variants_are_compared_within_one_game_and_protocol(tmp_path):
+    sweep = tmp_path / "sweeps" / "mine"
+    for number, (agent, game) in enumerate((agent, game) for game in ("pong", "breakout") for agent in ("dqn", "ppo")):
+        make_run(sweep / "runs", f"{agent}_{game}", agent=agent, game=game, score=10.0 * number)
+    (sweep / "sweep.yaml").write_text("{}")
+    app = draw(tmp_path, "ablations")
+    for game, bars in (("pong", [0.0, 10.0]), ("breakout", [0.0, 10.0])):
+        app.selectbox(key="ablation_task").set_value(game).run()
+        app.selectbox(key="ablation_base").set_value("dqn").run()
+        assert not app.exception
+        drawn = json.loads(app.get("plotly_chart")[0].proto.spec)["data"]
+        assert [(bar["y"], bar["x"]) for bar in drawn] == [
+            ([name], [width]) for name, width in zip(("dqn", "ppo"), bars, strict=True)
+        ]
+
+
+def test_runs_without_evaluations_are_left_out_of_means_of_evaluations_and_named(tmp_path):
+    for seed in range(4):
+        make_run(tmp_path, f"dqn_{seed}", seed=seed, evaluated=seed < 3)
+    app = draw(tmp_path, "games")
+    (means,) = [frame.value for frame in app.dataframe if "IQM" in frame.value]
+    assert means[["what", "runs", "IQM"]].to_numpy().tolist() == [["dqn", 3, 0.0]]
+    assert any("no evaluation yet: dqn\\_3" in caption.value for caption in app.caption)
+    make_run(tmp_path, "ppo", agent="ppo", evaluated=False)
+    app = draw(tmp_path, "ablations")
+    (caption,) = [caption.value for caption in app.caption if "no evaluation yet" in caption.value]
+    assert {*caption.partition(": ")[2].split(", ")} == {"dqn\\_3", "ppo"}
 
 
 def test_two_configs_differ_where_they_differ(runs):

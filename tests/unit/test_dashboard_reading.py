@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("pandas", reason="the dashboard extra is not installed")
 
 from retrograd.dashboard.folder import OutputFolder
-from retrograd.dashboard.runs import RunReader
+from retrograd.dashboard.runs import RunReader, measured_alike
 from retrograd.dashboard.tables import GrowingTable, header_of, last_row, read_columns
+from retrograd.experiments.runs import read_run
+from retrograd.tracking.csv import CsvSink
 
 CONFIG = "seed: 3\ntrack: custom\nenv: {name: pong}\nagent: {name: ppo}\nenv_protocol: {name: paper_v4}\n"
 CONFIG += "training: {total_env_frames: 4000}\n"
@@ -55,6 +57,46 @@ def test_a_file_that_was_cut_back_is_read_anew(tmp_path):
     path.write_text("step,loss\n1,0.5\n")
     os.utime(path, (1, 1))
     assert table.read()["step"].tolist() == [1]
+
+
+def test_a_file_that_was_cut_back_and_has_outgrown_itself_is_read_anew(tmp_path):
+    path = tmp_path / "log.csv"
+    kept = "step,loss\n" + 20 * "1,0.5\n"
+    path.write_text(f"{kept}2,0.4\n")
+    table = GrowingTable(path)
+    table.read()
+    path.write_text(f"{kept}3,0.7\n4,0.8\n")  # in place, and the line that was read last is as long as before
+    os.utime(path, (1, 1))
+    assert table.read()["step"].tolist() == [1] * 20 + [3, 4]
+
+
+def test_a_log_that_gets_more_columns_is_read_on(tmp_path):
+    sink = CsvSink(tmp_path)
+    for step in (1, 2, 3):
+        sink.write("update", {"step": step, "env_frames": 4 * step, "wall_seconds": 2.0})
+    table = GrowingTable(tmp_path / "update_log.csv")
+    assert len(table.read()) == 3
+    for step in (4, 5, 6):
+        sink.write("update", {"step": step, "env_frames": 4 * step, "replay_fill": 0.5, "wall_seconds": 2.0})
+        assert table.read()["step"].tolist() == list(range(1, step + 1))
+    assert table.read()["replay_fill"].dropna().tolist() == [0.5] * 3
+    assert table.skipped_lines == 0
+
+
+def test_a_log_that_a_resumed_run_has_cut_back_and_outgrown_is_read_anew(tmp_path):
+    def episode(number, score):
+        return {"step": 10 * number, "env_frames": 40 * number, "episode_number": number, "episode_return": score}
+
+    sink = CsvSink(tmp_path)
+    for number in range(1, 21):
+        sink.write("train", episode(number, -21.0))
+    table = GrowingTable(tmp_path / "train_log.csv")
+    table.read()
+    for _ in range(2):  # twice, as the system may give the second new file the number of the first
+        sink.load_state_dict({"train": 5})
+        for number in range(6, 41):
+            sink.write("train", episode(number, 5.0))
+    assert table.read()["episode_return"].tolist() == [-21.0] * 5 + [5.0] * 35
 
 
 def test_lines_that_are_no_rows_are_left_out_and_counted(tmp_path):
@@ -129,6 +171,67 @@ def test_the_state_of_a_run(tmp_path, file, state):
         (run / file).write_text("{}")
     reader, folder = read(tmp_path, "one")
     assert reader.info(folder).state == state
+
+
+@pytest.mark.parametrize(
+    ("order", "state"),
+    [
+        ("failure.json summary.json", "done"),
+        ("summary.json failure.json", "failed"),
+        ("failure.json .lock", "running"),
+        (".lock failure.json", "failed"),
+        ("summary.json .lock", "running"),  # with a larger budget, say
+    ],
+)
+def test_what_a_run_said_last_is_its_state(tmp_path, order, state):
+    run = make_run(tmp_path, "one")
+    for second, name in enumerate(order.split(), start=1):
+        (run / name).write_text(json.dumps({"pid": os.getpid(), "host": platform.node()} if name == ".lock" else {}))
+        os.utime(run / name, (second, second))
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == state
+
+
+def test_a_lock_that_was_given_back_says_nothing(tmp_path):
+    run = make_run(tmp_path, "one")
+    (run / "failure.json").write_text("{}")
+    os.utime(run / "failure.json", (1, 1))
+    (run / ".lock").write_text("")
+    reader, folder = read(tmp_path, "one")
+    assert reader.info(folder).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("values", "comparable"),
+    [
+        ("repeat_action_probability: 0.0", "no_sticky"),
+        ("repeat_action_probability: 0.25", "sticky"),
+        ("repeat_action_probability: 0.1", None),
+        ("repeat_action_probability: 0.0, flicker_probability: 0.5", None),
+        ("screen_size: 84", None),
+    ],
+)
+def test_what_is_published_alike_is_known_by_values_and_not_by_a_name(tmp_path, values, comparable):
+    run = make_run(tmp_path, "one", evals=False)
+    (run / "train_log.csv").write_text("env_frames,episode_return\n4,1.0\n")
+    config = CONFIG.replace("{name: paper_v4}", f"{{name: paper_v4, {values}}}")
+    (run / ".hydra" / "config.yaml").write_text(config)
+    reader, folder = read(tmp_path, "one")
+    expected = (f"{comparable}_eval", f"{comparable}_train") if comparable else ()
+    assert reader.info(folder).comparable == expected
+    assert read_run(run).family == comparable  # as for `retrograd compare`
+
+
+def test_a_training_return_is_not_averaged_with_evaluations(tmp_path):
+    for name in ("one", "two"):
+        make_run(tmp_path, name)
+    make_run(tmp_path, "young", evals=False)
+    infos = RunReader(OutputFolder(tmp_path)).infos()
+    young = [info for info in infos if info.name == "young"]
+    assert young[0].last_score == -20.0
+    kept, left_out = measured_alike(infos)
+    assert ({info.name for info in kept}, left_out) == ({"one", "two"}, young)
+    assert measured_alike(young) == (young, [])
 
 
 def test_a_run_that_has_been_silent_is_stopped(tmp_path):

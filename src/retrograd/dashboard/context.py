@@ -11,9 +11,11 @@ import streamlit as st
 
 from retrograd.dashboard.folder import OutputFolder, RunFolder
 from retrograd.dashboard.runs import RunInfo, RunReader
-from retrograd.dashboard.settings import label_runs
+from retrograd.dashboard.settings import label_runs, scoring
 
 REFRESH_SECONDS = 5
+LAST_SCORE = "mean return of the last evaluation; before the first one, of the last 100 training games"
+TRAINING = "(training return)"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Context:
             return {}
         settings = {name: self.reader.settings(self.folder(name)) for name in names}
         return label_runs(settings, {name: self.info(name).family for name in names})
+
+    def tasks(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Runs by what their scores measure: one game under one protocol. Only those of one task compare."""
+        settings = {name: scoring(self.reader.settings(self.folder(name))) for name in names}
+        families = {name: (self.info(name).game, self.info(name).protocol) for name in names}
+        found: dict[str, list[str]] = {}
+        for name, label in label_runs(settings, families).items():
+            found.setdefault(label, []).append(name)
+        return found
 
 
 @cache
@@ -82,6 +93,12 @@ def choose_run(context: Context, key: str, *, label: str = "Run", index: int = 0
 def quote(text: str) -> str:
     """A name inside a sentence of Markdown: every sign that means something is taken literally."""
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|<>$~:])", r"\\\1", text)
+
+
+def say_unevaluated(infos: Sequence[RunInfo]) -> None:
+    """Which runs were left out of figures that are of evaluations."""
+    if infos:
+        st.caption(f"Left out, as they have no evaluation yet: {quote(', '.join(info.name for info in infos))}")
 
 
 def say_problems(context: Context, names: Sequence[str]) -> None:

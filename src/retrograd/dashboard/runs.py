@@ -17,6 +17,7 @@ import pandas as pd
 import yaml
 
 from retrograd.dashboard.folder import OutputFolder, RunFolder
+from retrograd.dashboard.series import comparable_protocols
 from retrograd.dashboard.settings import flatten
 from retrograd.dashboard.tables import GrowingTable, header_of, last_row, read_columns
 
@@ -43,6 +44,7 @@ class RunInfo:
     best_score: float | None
     human_normalized: float | None  # of the last score
     written_at: float  # seconds since the epoch: when its files last changed
+    comparable: tuple[str, ...] = ()  # protocols of published curves that were made the same way
     problem: str = ""  # what is missing or cannot be read
 
     @property
@@ -50,9 +52,21 @@ class RunInfo:
         return min(1.0, self.frames / self.total_frames) if self.total_frames else None
 
     @property
+    def evaluated(self) -> bool:
+        """Whether the last score is that of an evaluation; before the first one it is a training return."""
+        return self.best_score is not None
+
+    @property
     def family(self) -> tuple[str, str, str]:
         """What tells runs apart before anything else does."""
         return (self.agent, self.game, self.protocol)
+
+
+def measured_alike(infos: Iterable[RunInfo]) -> tuple[list[RunInfo], list[RunInfo]]:
+    """Runs whose last scores may be averaged, and those to leave out: a training return is no evaluation."""
+    scored = [info for info in infos if info.last_score is not None]
+    evaluated = [info for info in scored if info.evaluated]
+    return (evaluated, [info for info in scored if not info.evaluated]) if evaluated else (scored, [])
 
 
 @dataclass
@@ -163,13 +177,21 @@ class RunReader:
             best_score=float(means.max()) if len(means) else None,
             human_normalized=float(normalized[-1]) if len(normalized) else None,
             written_at=written_at,
+            comparable=comparable_protocols(
+                _number(_at(config, "env_protocol", "repeat_action_probability")),
+                _number(_at(config, "env_protocol", "flicker_probability")) or 0.0,
+            ),
             problem=f"no {' and no '.join(missing)} yet" if missing else "",
         )
 
     def _state(self, run: RunFolder, config: Mapping[str, Any], written_at: float) -> str:
-        if run.file("failure.json"):
+        """What was said last counts: a run that failed or ended may have been resumed since."""
+        failed_at, done_at, taken_at = (_stamp(run.file(name))[0] for name in ("failure.json", "summary.json", ".lock"))
+        if not isinstance(self._document(run.file(".lock"), json.loads), dict):
+            taken_at = 0  # the lock is empty once it was given back
+        if failed_at and failed_at >= max(done_at, taken_at):
             return "failed"
-        if run.file("summary.json"):
+        if done_at and done_at >= taken_at:
             return "done"
         if not config:
             return "broken"
@@ -218,7 +240,9 @@ def _alive(pid: Any) -> bool:
     return True
 
 
-def _stamp(path: Path | str) -> tuple[int, int]:
+def _stamp(path: Path | str | None) -> tuple[int, int]:
+    if path is None:
+        return (0, 0)
     try:
         stat = os.stat(path)
     except OSError:

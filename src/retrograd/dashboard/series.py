@@ -14,12 +14,8 @@ import pandas as pd
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
-# protocol of a run -> protocols of published curves that were made the same way
-COMPARABLE = {
-    "paper_v4": ("no_sticky_eval", "no_sticky_train"),
-    "modern_v5_sticky": ("sticky_eval", "sticky_train"),
-    "dopamine": ("sticky_train", "sticky_eval"),
-}
+# chance that the emulator repeats an action -> protocols of published curves that were made the same way
+COMPARABLE = {0.0: ("no_sticky_eval", "no_sticky_train"), 0.25: ("sticky_eval", "sticky_train")}
 ENOUGH_RUNS = 3  # for an interval
 RESAMPLES = 2_000
 
@@ -106,12 +102,18 @@ def thin(x: Array, y: Array, most: int = 2000) -> tuple[Array, Array]:
     return x[chosen], y[chosen]
 
 
-def published(game: str, protocol: str) -> list[Published]:
-    """Curves of the same game made under a comparable protocol; training and evaluation are named in the label."""
-    allowed = COMPARABLE.get(protocol, ())
+def comparable_protocols(repeat_action_probability: float | None, flicker_probability: float) -> tuple[str, ...]:
+    """Protocols of published curves for a run's own values, whatever its protocol is called; nobody blanked frames."""
+    if repeat_action_probability is None or flicker_probability:
+        return ()
+    return COMPARABLE.get(repeat_action_probability, ())
+
+
+def published(game: str, protocols: Sequence[str]) -> list[Published]:
+    """Curves of the same game made under one of the protocols; training and evaluation are named in the label."""
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for row in _curves().get(_key(game), ()):
-        if row["protocol"] in allowed:
+        if row["protocol"] in protocols:
             key = (row["algorithm"], row["source"], row["protocol"])
             found.setdefault(key, []).append((float(row["frames"]), float(row["mean_return"])))
     labels = _source_labels()

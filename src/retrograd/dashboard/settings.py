@@ -11,6 +11,18 @@ LONGEST_LABEL = 90
 NOT_PARTS = ("seed", "run_name", "output_dir", "track")
 NOT_GROUPS = ("hardware.", "wandb.", "mlflow.", "tensorboard.", "checkpoint.")
 
+# of the protocol, what changes the meaning of a score
+SCORING_KEYS = (
+    "repeat_action_probability",
+    "frameskip",
+    "action_repeat",
+    "full_action_space",
+    "noop_max",
+    "terminal_on_life_loss_eval",
+    "eval_max_episode_frames",
+    "flicker_probability",
+)
+
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """``agent.gamma`` → ``0.99`` and so on, everything as text."""
@@ -39,6 +51,12 @@ def label_runs(settings: Mapping[str, Mapping[str, str]], families: Mapping[str,
             words += [", ".join(f"{_short(key)}={settings[name].get(key, '-')}" for key in keys)] if keys else []
             labels[name] = taken.setdefault(" · ".join(words), _cut(" · ".join(words), taken.values()))
     return labels
+
+
+def scoring(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those settings of a run that change what its score means."""
+    keys = (f"env_protocol.{key}" for key in SCORING_KEYS)
+    return {key: settings[key] for key in keys if key in settings}
 
 
 def _cut(label: str, taken: Iterable[str]) -> str:

@@ -8,14 +8,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-HEAD_BYTES = 64  # a file whose beginning changed is another file
 TEXT_COLUMNS = ("eval_type",)
 
 
@@ -27,8 +26,10 @@ class GrowingTable:
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     skipped_lines: int = 0
     _offset: int = 0
-    _head: bytes = b""
-    _stamp: tuple[int, int] = (-1, -1)
+    _file_number: int = -1
+    _header: bytes = b""
+    _last_line: bytes = b""
+    _stamp: tuple[int, int, int] = (-1, -1, -1)
     _columns: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -40,35 +41,45 @@ class GrowingTable:
     def _read(self) -> pd.DataFrame:
         try:
             stat = os.stat(self.path)
-        except OSError:
-            return self.frame
-        stamp = (stat.st_mtime_ns, stat.st_size)
-        if stamp == self._stamp:
-            return self.frame
-        try:
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if stamp == self._stamp:
+                return self.frame
             with open(self.path, "rb") as file:
-                head = file.read(HEAD_BYTES)
-                if stat.st_size < self._offset or not head.startswith(self._head[: len(head)]):
-                    self._forget()  # cut back by a resumed run, or another file
-                self._head = head
+                if not self._goes_on_in(file):
+                    self._forget()
+                self._file_number = os.fstat(file.fileno()).st_ino
                 file.seek(self._offset)
                 fresh = file.read()
         except OSError:
             return self.frame
-        whole = fresh[: fresh.rfind(b"\n") + 1]  # a line without its end is still being written
-        self._offset += len(whole)
         self._stamp = stamp
+        whole = fresh[: fresh.rfind(b"\n") + 1]  # a line without its end is still being written
         if whole:
             self._append(whole)
         return self.frame
 
+    def _goes_on_in(self, file: BinaryIO) -> bool:
+        """Whether the file begins with what was read.
+
+        A log that gets more columns, or is cut back by a resumed run, is put in the place of the old one, and may
+        have grown past it by now. Numbers of removed files are given out again, so what was read last is compared too.
+        """
+        if os.fstat(file.fileno()).st_ino != self._file_number or file.readline() != self._header:
+            return False
+        file.seek(self._offset - len(self._last_line))
+        return file.read(len(self._last_line)) == self._last_line
+
     def _forget(self) -> None:
-        self.frame, self._offset, self._head, self._columns, self.skipped_lines = pd.DataFrame(), 0, b"", [], 0
+        self.frame, self._columns, self.skipped_lines = pd.DataFrame(), [], 0
+        self._offset, self._header, self._last_line = 0, b"", b""
 
     def _append(self, whole: bytes) -> None:
-        if not self._columns:
-            header, _, whole = whole.partition(b"\n")
-            self._columns = column_names(header)
+        self._offset += len(whole)
+        self._last_line = whole[whole.rfind(b"\n", 0, -1) + 1 :]
+        if not self._header:
+            end = whole.index(b"\n") + 1
+            self._header, whole = whole[:end], whole[end:]
+            self._columns = column_names(self._header[:-1])
         new = _parse_numbers(whole, self._columns)
         if new is None:
             new = self._parse_what_can_be(whole)

@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from retrograd.dashboard import charts, series
-from retrograd.dashboard.context import Context
+from retrograd.dashboard.context import TRAINING, Context, say_unevaluated
+from retrograd.dashboard.runs import measured_alike
 from retrograd.dashboard.views.curves import curve
 
 TITLE, ICON = "Ablation Comparator", ":material/stacked_bar_chart:"
@@ -27,10 +28,9 @@ def show(context: Context) -> None:
     names = [name for name in groups.get(which, ()) if name in context.runs]
     if which == ANY:
         names = _choose(context)
+    names = _of_one_task(context, [name for name in names if context.reader.settings(context.folder(name))])
     variants: dict[str, list[str]] = {}
-    for name, label in context.labels(
-        [name for name in names if context.reader.settings(context.folder(name))]
-    ).items():
+    for name, label in context.labels(names).items():
         variants.setdefault(label, []).append(name)
     if len(variants) < 2:
         st.info("Choose a series with at least two variants; `retrograd sweep ablation=rainbow` makes one.")
@@ -48,8 +48,23 @@ def _choose(context: Context) -> list[str]:
     return st.multiselect("Runs", context.names, key="ablation_runs", placeholder="Choose runs")
 
 
+def _of_one_task(context: Context, names: list[str]) -> list[str]:
+    """Scores of different games or protocols are not subtracted from each other: the reader chooses one."""
+    tasks = context.tasks(names)
+    if len(tasks) < 2:
+        return names
+    if st.session_state.get("ablation_task") not in tasks:
+        st.session_state["ablation_task"] = next(iter(tasks))
+    return tasks[st.selectbox("Game and protocol", list(tasks), key="ablation_task")]
+
+
 def _bars(context: Context, variants: dict[str, list[str]], base: str) -> None:
-    scores = {label: _scores(context, names) for label, names in variants.items()}
+    kept, left_out = measured_alike(context.info(name) for names in variants.values() for name in names)
+    found = {info.name: info.last_score for info in kept}
+    scores = {
+        label: np.array([found[name] for name in names if name in found], float) for label, names in variants.items()
+    }
+    say_unevaluated(left_out)
     if not len(scores[base]):
         st.caption("The variant compared with has no score yet.")
         return
@@ -75,21 +90,19 @@ def _bars(context: Context, variants: dict[str, list[str]], base: str) -> None:
     chart.update_yaxes(autorange="reversed")  # in the order of the curves below
     st.subheader("What each variant brings")
     st.plotly_chart(chart, key="ablation_bars", theme="streamlit")
+    kind = "evaluations" if kept[0].evaluated else "training returns, as no run has an evaluation yet"
     st.caption(
-        "Difference to the variant compared with, of the interquartile means of the last scores; "
-        f"95 % intervals with {series.ENOUGH_RUNS} runs or more."
+        "Difference to the variant compared with, of the interquartile means of the last scores "
+        f"({kind}); 95 % intervals with {series.ENOUGH_RUNS} runs or more."
     )
-
-
-def _scores(context: Context, names: list[str]) -> Any:
-    values = [context.info(name).last_score for name in names]
-    return np.array([value for value in values if value is not None])
 
 
 def _curves(context: Context, variants: dict[str, list[str]]) -> None:
     chart = charts.figure(charts.X_TITLES["frames"], "mean return (points)", height=400)
     for index, (label, names) in enumerate(variants.items()):
-        found = _points(context, names, "eval_mean_return") or _points(context, names, "return_mean_100")
+        found = _points(context, names, "eval_mean_return")
+        if not found:
+            label, found = f"{label} {TRAINING}", _points(context, names, "return_mean_100")
         if found:
             charts.add_group(chart, label, found, charts.color(index))
     st.subheader("Learning curves")

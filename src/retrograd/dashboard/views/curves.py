@@ -101,8 +101,8 @@ def _draw(
 
 
 def _add_published(context: Context, names: list[str], chart: Any) -> None:
-    asked = {(context.info(name).game, context.info(name).protocol) for name in names}
-    found = [(game, curve) for game, protocol in sorted(asked) for curve in series.published(game, protocol)]
+    asked = {(context.info(name).game, context.info(name).comparable) for name in names}
+    found = [(game, curve) for game, protocols in sorted(asked) for curve in series.published(game, protocols)]
     if not found:
         st.caption("No published curve of this game under this protocol is known.")
         return

@@ -9,8 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from retrograd.dashboard import charts, series
-from retrograd.dashboard.context import Context, quote
-from retrograd.dashboard.runs import RunInfo
+from retrograd.dashboard.context import LAST_SCORE, TRAINING, Context, quote, say_unevaluated
+from retrograd.dashboard.runs import RunInfo, measured_alike
 from retrograd.dashboard.views.curves import curve
 
 TITLE, ICON = "Game Comparison", ":material/sports_esports:"
@@ -81,28 +81,32 @@ def _scores(infos: list[RunInfo]) -> pd.DataFrame:
 
 def _averages(infos: list[RunInfo], labels: dict[str, str]) -> None:
     """The interquartile mean of runs that differ in their seed, where there are enough of one protocol."""
-    groups: dict[tuple[str, str], list[float]] = {}
+    groups: dict[tuple[str, str], list[RunInfo]] = {}
     for info in infos:
-        if info.last_score is not None:
-            groups.setdefault((labels[info.name], info.protocol), []).append(info.last_score)
-    rows = []
-    for (label, protocol), scores in sorted(groups.items()):
-        if len(scores) >= series.ENOUGH_RUNS:
-            low, high = series.interval(np.array(scores))
-            mean = series.interquartile_mean(np.array(scores))
+        groups.setdefault((labels[info.name], info.protocol), []).append(info)
+    rows, left_out = [], []
+    for (label, protocol), members in sorted(groups.items()):
+        kept, unlike = measured_alike(members)
+        left_out += unlike
+        if len(kept) >= series.ENOUGH_RUNS:
+            scores = np.array([info.last_score for info in kept], float)
+            low, high = series.interval(scores)
+            mean = series.interquartile_mean(scores)
+            what = label if kept[0].evaluated else f"{label} {TRAINING}"
             rows.append(
-                {"what": label, "protocol": protocol, "runs": len(scores), "IQM": mean, "low": low, "high": high}
+                {"what": what, "protocol": protocol, "runs": len(scores), "IQM": mean, "low": low, "high": high}
             )
     if rows:
         st.subheader("Interquartile means of the last scores, with 95 % intervals")
         st.dataframe(pd.DataFrame(rows), hide_index=True, width="stretch", column_config=_COLUMNS)
     else:
         st.caption(f"Interquartile means appear with {series.ENOUGH_RUNS} runs that differ in their seed alone.")
+    say_unevaluated(left_out)
 
 
 _COLUMNS = {
     "frames": st.column_config.NumberColumn(format="localized"),
-    "last score": st.column_config.NumberColumn(format="%.1f"),
+    "last score": st.column_config.NumberColumn(format="%.1f", help=LAST_SCORE),
     "best score": st.column_config.NumberColumn(format="%.1f"),
     "human-normalized": st.column_config.NumberColumn(format="%.0f %%", help="0 % random play, 100 % a human tester"),
     "IQM": st.column_config.NumberColumn(format="%.2f"),

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from retrograd.dashboard.charts import STATE_SIGNS
-from retrograd.dashboard.context import Context
+from retrograd.dashboard.context import LAST_SCORE, Context
 from retrograd.dashboard.runs import RunInfo
 
 TITLE, ICON = "Overview", ":material/table_rows:"
@@ -91,7 +91,7 @@ _COLUMNS = {
     "progress": st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100),
     "frames": st.column_config.NumberColumn(format="localized"),
     "steps/s": st.column_config.NumberColumn(format="%.0f"),
-    "last score": st.column_config.NumberColumn(format="%.1f", help="mean return of the last evaluation"),
+    "last score": st.column_config.NumberColumn(format="%.1f", help=LAST_SCORE),
     "best score": st.column_config.NumberColumn(format="%.1f", help="best evaluation"),
     "human-normalized": st.column_config.NumberColumn(format="%.0f %%", help="0 % random play, 100 % a human tester"),
     "written": st.column_config.DatetimeColumn(format="distance"),
