@@ -71,11 +71,11 @@ def from_csv(folder: Path) -> Series:
     return series
 
 
-def check(found: Series, folder: Path, convert: Any = float) -> None:
+def check(found: Series, folder: Path, convert: Any = float, but: range = range(0)) -> None:
     """Every figure of the CSV files is in the tracker, once, in order; what else is there is another alias."""
     expected = from_csv(folder)
     for name, points in expected.items():
-        assert found[name] == [(step, convert(value)) for step, value in points], name
+        assert found[name] == [(step, convert(value)) for step, value in points if step not in but], name
     assert {name for name in found if name not in expected} <= {"charts/epsilon", "losses/q_values"}
 
 
@@ -241,6 +241,54 @@ def kill_and_resume(folder: Path, make_sink: Any, end: Any = lambda sink: None) 
     second.load_state_dict(saved)  # cuts the CSV files back to the rows of the checkpoint
     play(second, range(7, 13))
     second.close()
+
+
+def pause(folder: Path, make_sink: Any) -> range:
+    """Rows up to 6, then a resumed run without the tracker up to 8, then one with it up to 12; the steps without."""
+    first = Logger([CsvSink(folder), make_sink()])
+    play(first, range(1, 7))
+    saved = first.state_dict()
+    first.close()
+    without = Logger([CsvSink(folder)])
+    without.load_state_dict(saved)
+    play(without, range(7, 9))
+    saved = without.state_dict()
+    without.close()
+    third = Logger([CsvSink(folder), make_sink()])
+    third.load_state_dict(saved)
+    play(third, range(9, 13))
+    third.close()
+    return range(7, 9)
+
+
+def begin_again(folder: Path, make_sink: Any) -> None:
+    """Rows up to a kill at 5, before the first checkpoint; a new sink begins again and goes on to 12."""
+    first = Logger([CsvSink(folder), make_sink()])
+    play(first, range(1, 6))
+    first.save_logs()
+    second = Logger([CsvSink(folder), make_sink()])
+    second.begin_again()
+    play(second, range(1, 13))
+    second.close()
+
+
+@needs_tensorboard
+@pytest.mark.parametrize("resume", [pause, begin_again])
+def test_tensorboard_after_a_resume_without_its_state_has_each_row_once(tmp_path, resume):
+    from retrograd.tracking.tensorboard import TensorBoardSink
+
+    but = resume(tmp_path, lambda: TensorBoardSink(tmp_path)) or range(0)
+    check(from_tensorboard(tmp_path), tmp_path, convert=lambda value: float(np.float32(value)), but=but)
+
+
+@needs_mlflow
+@pytest.mark.parametrize("resume", [pause, begin_again])
+def test_mlflow_after_a_resume_without_its_state_has_each_row_once(run, tmp_path, resume):
+    from retrograd.tracking.mlflow import MlflowSink, local_store
+
+    uri = local_store(run.parent)  # a new store takes seconds to make
+    but = resume(tmp_path, lambda: MlflowSink(tmp_path, experiment="pause", tracking_uri=uri)) or range(0)
+    check(from_mlflow(uri, str(recall(tmp_path, "mlflow"))), tmp_path, but=but)
 
 
 @needs_tensorboard

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from retrograd.tracking.console import ConsoleSink, NullConsole, format_duration
 from retrograd.tracking.csv import COLUMNS, CsvSink, read_csv
 from retrograd.tracking.logger import FAILURES_ALLOWED, Logger
 from retrograd.tracking.metrics import JOIN_VALUES, MetricsTracker
+from retrograd.tracking.wandb import WandbSink
 
 SUMMARY = {
     "mean_return": 10.0,
@@ -299,6 +302,41 @@ class TestLogger:
         resumed.load_state_dict(first.state_dict())
         resumed.log_episode(Episode(0, 1.0, 1, 4), step=2, env_frames=8)
         assert sink.rows[0][1]["episode_number"] == 2
+
+
+class OnlineRun:
+    """As W&B's, of a server that has ``step`` lines already."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.sent: list[tuple[int, int]] = []  # number of the line, the run's own step
+
+    def define_metric(self, *names: Any, **options: Any) -> None:
+        pass
+
+    def log(self, line: dict[str, Any], *, step: int, commit: bool) -> None:
+        self.sent.append((step, line["step"]))
+
+
+@pytest.mark.parametrize(
+    ("begin", "sent"),
+    [
+        (lambda logger: logger.load_state_dict({**MetricsTracker().state_dict(), "sinks": {}}), [(3, 11), (4, 12)]),
+        (lambda logger: logger.begin_again(), []),  # the two rows are lines 0 and 1, which W&B has
+    ],
+    ids=["no state", "from the start"],
+)
+def test_wandb_after_a_resume_without_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Any, sent: list[tuple[int, int]]
+) -> None:
+    run = OnlineRun(3)
+    package = SimpleNamespace(init=lambda **_: run, Settings=dict, login=lambda **_: True)
+    monkeypatch.setitem(sys.modules, "wandb", package)  # type: ignore[arg-type]
+    logger = Logger([WandbSink(tmp_path, project="p")])
+    begin(logger)
+    for step in (11, 12):
+        logger.log_step(step=step, env_frames=4 * step)
+    assert run.sent == sent
 
 
 class TestConsole:

@@ -107,13 +107,17 @@ class Logger:
         for sink in tuple(self._sinks):
             if type(sink).__name__ in states:
                 load = sink.load_state_dict  # type: ignore[attr-defined]
-                self._attempt(sink, partial(load, states[type(sink).__name__]))
+                self._bring_back(sink, partial(load, states[type(sink).__name__]))
 
     def begin_again(self) -> None:
         """Whatever lies in the files of a sink that can go back is of a run that left no checkpoint."""
         for sink in tuple(self._sinks):
             if hasattr(sink, "begin_again"):
-                self._attempt(sink, sink.begin_again)
+                self._bring_back(sink, sink.begin_again)
+
+    def _bring_back(self, sink: Sink, action: Callable[[], None]) -> None:
+        """The run's own record must not go on with rows that will be written again: there an error is an error."""
+        action() if getattr(sink, "essential", False) else self._attempt(sink, action)
 
     def _write(self, table: str, row: dict[str, Any]) -> None:
         for sink in tuple(self._sinks):

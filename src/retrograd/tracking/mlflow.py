@@ -27,7 +27,8 @@ class MlflowSink:
     """Metrics, the config as parameters and as a file, videos as files.
 
     How many rows each table had goes through checkpoints: after a resume, rows that the store already has are
-    counted and not sent again.
+    counted and not sent again. A checkpoint of a time without MLflow says nothing of that: the next row follows those
+    that the store has.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MlflowSink:
                 history = self._client.get_metric_history(known, f"{table}/env_frames")
                 self._known_rows[table] = len(history)
                 self._milliseconds = max([self._milliseconds, *(entry.timestamp for entry in history)])
+            self._rows.update(self._known_rows)
         else:
             place = self._experiment_id(experiment, folder.parent)
             run = self._client.create_run(place, tags=tags, run_name=run_name)
@@ -133,6 +135,10 @@ class MlflowSink:
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         self._rows = Counter(state["rows"])
+
+    def begin_again(self) -> None:
+        """The rows come from the first on; those that the store has are not sent again."""
+        self._rows.clear()
 
 
 def local_store(folder: Path) -> str:

@@ -19,7 +19,8 @@ GIF_WIDTH = 160
 class TensorBoardSink:
     """Scalars under the names every tracker has, the config as text, videos as moving pictures.
 
-    The files hold 32-bit floats. After a resume, ``purge_step`` hides what was written after the checkpoint.
+    The files hold 32-bit floats. After a resume, ``purge_step`` hides what was written after the checkpoint, and all
+    there is where the run begins again.
     """
 
     def __init__(self, folder: Path, *, config_yaml: str = "", about: Mapping[str, str] | None = None) -> None:
@@ -28,6 +29,7 @@ class TensorBoardSink:
         self._texts = {"config": f"```yaml\n{config_yaml}\n```", **(about or {})}
         self._writer: Any = None
         self._last_step: int | None = None
+        self._purge_step: int | None = None
 
     def write(self, table: str, row: Mapping[str, Any]) -> None:
         writer, step = self._open(), int(row["step"])
@@ -57,6 +59,10 @@ class TensorBoardSink:
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         self._last_step = state["last_step"]
+        self._purge_step = 0 if self._last_step is None else self._last_step + 1
+
+    def begin_again(self) -> None:
+        self.load_state_dict({"last_step": None})
 
     def _open(self) -> Any:
         """The writer, made at the first row, when it is known whether the run was resumed."""
@@ -66,10 +72,8 @@ class TensorBoardSink:
             # readers take the order of files from the second in their name: a resumed run must not share it
             while any(self.log_dir.glob(f"events.out.tfevents.{int(time.time())}.*")):
                 time.sleep(0.05)
-            fresh = self._last_step is None
-            purge = None if self._last_step is None else self._last_step + 1
-            self._writer = SummaryWriter(str(self.log_dir), purge_step=purge)
-            if fresh:
+            self._writer = SummaryWriter(str(self.log_dir), purge_step=self._purge_step)
+            if not self._purge_step:  # of a new run, or hidden with everything else
                 for name, text in self._texts.items():
                     self._writer.add_text(name, text, 0)
         return self._writer

@@ -16,7 +16,8 @@ class WandbSink:
     """Every line carries the run's own ``step``, which is the axis of all charts.
 
     W&B numbers the lines. The number is ours and goes through checkpoints: a resumed run writes the same lines
-    under the same numbers, and those that W&B already has are not sent again.
+    under the same numbers, and those that W&B already has are not sent again. A checkpoint of a time without W&B has
+    no number: the next line follows those that W&B has.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class WandbSink:
             remember(folder, "wandb", run_id)
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
-        self._lines = 0
+        self._lines: int = self._run.step
 
     def write(self, table: str, row: Mapping[str, Any]) -> None:
         line: dict[str, Any] = {"step": int(row["step"]), **named_numbers(table, row)}
@@ -79,6 +80,9 @@ class WandbSink:
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         self._lines = state["lines"]
+
+    def begin_again(self) -> None:
+        self._lines = 0
 
     def _log(self, line: dict[str, Any]) -> None:
         if self._lines >= self._run.step:  # below it: sent before the run was killed, and equal to this one
