@@ -159,6 +159,32 @@ def test_unlike_runs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [g["median"] for g in area["panels"][0]["groups"]] == pytest.approx([0.375, 0.75])  # both from 0.5M to 1M
 
 
+def test_training_returns_are_told_from_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [write_run(tmp_path / str(seed), score=10.0, seed=seed) for seed in range(3)]
+    for run in runs:
+        (run / "train_log.csv").write_text(
+            "step,env_frames,episode_number,episode_return,episode_length\n500000,2000000,1,-20,100\n"
+        )
+    (runs[2] / "eval_log.csv").unlink()
+    table, text = compare(capsys, *map(str, runs), "--no-plots")
+    (group,) = table["panels"][0]["groups"]
+    assert ([run["value"] for run in group["runs"]], group["scored_on"]) == ([10.0, 10.0], "evaluation")
+    assert f"{runs[2]} has no evaluation" in text
+    table, text = compare(capsys, *map(str, runs), "--no-plots", "--metric", "train", "--threshold", "5")
+    (group,) = table["panels"][0]["groups"]
+    assert ([run["value"] for run in group["runs"]], group["scored_on"]) == ([-20.0] * 3, "training return")
+    assert group["frames_to_threshold"]["reached"] == 0
+    assert "has no evaluation" not in text
+
+
+def test_one_damaged_run_is_left_out_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "good", score=1.0)
+    (write_run(tmp_path / "bad", score=1.0) / ".hydra" / "config.yaml").write_text("seed: [1\n")
+    table, text = compare(capsys, str(tmp_path), "--no-plots")
+    assert [run["run"] for run in table["panels"][0]["groups"][0]["runs"]] == [str(tmp_path / "good")]
+    assert f"left out: '{tmp_path}/bad/.hydra/config.yaml' cannot be read" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -166,6 +192,8 @@ def test_unlike_runs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["a", "--metric", "finel"], "'final'"),
         (["a", "--confidence", "95"], "between 0 and 1"),
         (["a", "--smooth", "0"], "at least 1"),
+        (["a", "--threshold", "nan"], "finite number"),
+        (["a", "--output", "a/eval_log.csv"], "is a file"),
         (["empty"], "neither"),
         (["."], "no run"),
     ],

@@ -315,6 +315,28 @@ def test_a_search_goes_on_after_a_kill_and_takes_more_trials(tmp_path, script):
     assert [trial.value for trial in study.trials] == [row["final_score"] for row in outcome.rows[::2]]
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("drawn", [0, 1])
+@pytest.mark.parametrize("search", ["random", "bayes"])
+def test_a_search_killed_while_it_asked_for_a_setting_goes_on(tmp_path, drawn, search):
+    """The trial is in the study, some of its values are not; one that was to be the config's own setting still is."""
+    pytest.importorskip("optuna")
+    definition = Definition(("x=uniform(0.5,4)", "y=int(1,9)"), search=search, trials=3)
+    study = Study(definition, tmp_path, Ledger(tmp_path), first={"x": 1.0, "y": 7})
+    kinds = study._distributions()
+    study._study.ask(dict(list(kinds.items())[:drawn]))
+    again = Study(definition, tmp_path, Ledger(tmp_path), first={"x": 1.0, "y": 7})
+    specs = []
+    while spec := again.next():
+        specs.append(spec)
+        again.settle(spec, State.FINISHED, 1.0)
+    assert [(spec.name, spec.settings.keys()) for spec in specs] == [
+        (name, kinds.keys()) for name in ("trial000", "trial001", "trial002")
+    ]
+    assert specs[0].settings == {"x": "1.0", "y": "7"}
+    assert again.known() == specs
+
+
 def test_trials_behind_the_median_are_given_up(tmp_path):
     pytest.importorskip("optuna")
     definition = Definition(("x=uniform(-9,4)", "seed=0,1"), search="random", trials=9, prune=True)
@@ -362,6 +384,63 @@ def test_the_table_is_the_same_in_both_forms_and_the_report_needs_no_network(tmp
     assert "<script" not in report
 
 
+def make_row(agent, env, seed, score, **settings):
+    run = f"{agent}_{env}_{seed}"
+    return {"run": run, "agent": agent, "env": env, **settings, "seed": seed, "state": "finished", "final_score": score}
+
+
+def test_each_environment_has_its_own_best_and_its_own_axis(tmp_path):
+    pytest.importorskip("matplotlib")
+    scores = {("dqn", "pong"): 18.0, ("ppo", "pong"): -20.0, ("dqn", "breakout"): 30.0, ("ppo", "breakout"): 35.0}
+    rows = [
+        make_row(agent, env, seed, score + rate, **{"preset.lr": str(rate)})
+        for (agent, env), score in scores.items()
+        for seed in "012"
+        for rate in (1, 2)
+    ]
+    definition = Definition(("agent=dqn,ppo", "env=pong,breakout", "preset.lr=1,2", "seed=0,1,2"))
+    groups = group_rows(rows, "final")
+    assert [(group.task, group.label_in_task, group.mean) for group in groups[::2]] == [
+        ("pong", "dqn, lr=2", 20.0),
+        ("pong", "ppo, lr=2", -18.0),
+        ("breakout", "ppo, lr=2", 37.0),
+        ("breakout", "dqn, lr=2", 32.0),
+    ]
+    report = make_report("s", definition, groups, [], [])
+    assert "Best on <b>pong</b> is <b>dqn, lr=2</b> with 20. " in report
+    assert "Best on <b>breakout</b> is <b>ppo, lr=2</b> with 37.<" in report
+    figures = draw_plots(tmp_path, definition, groups).figures
+    assert [axis.get_title() for axis in figures["scores"].axes] == ["pong", "breakout"]
+    sensitivity = figures["sensitivity"].axes
+    assert [(axis.get_title(), axis.get_xlabel()) for axis in sensitivity] == [
+        ("pong", "preset.lr"),
+        ("breakout", "preset.lr"),
+    ]
+    assert [max(axis.lines[0].get_ydata()) for axis in sensitivity] == [20.0, 37.0]
+
+
+def test_protocols_that_score_otherwise_are_kept_apart_and_others_are_not():
+    def tasks(key, *values):
+        rows = [make_row("dqn", "pong", "0", 1.0, **{key: value}) for value in values]
+        return [group.task for group in group_rows(rows, "final")]
+
+    assert tasks("env_protocol", "paper_v4", "dopamine") == ["pong, paper_v4", "pong, dopamine"]
+    assert len(set(tasks("env_protocol.repeat_action_probability", "0", "0.25"))) == 2
+    assert len(set(tasks("env_protocol.flicker_probability", "0", "0.5"))) == 2
+    assert tasks("env_protocol.screen_size", "64", "84") == ["pong", "pong"]
+
+
+def test_the_summary_names_the_best_of_each_environment(tmp_path):
+    from retrograd.cli.sweep import _summary
+    from retrograd.experiments.runner import Outcome
+
+    rows = [make_row("dqn", "pong", "0", 18.0), make_row("dqn", "breakout", "0", 30.0)]
+    assert _summary(Outcome(tmp_path, rows, "final", None), [])["best"] == [
+        {"on": "pong", "settings": "dqn", "score": 18.0, "seeds": 1},
+        {"on": "breakout", "settings": "dqn", "score": 30.0, "seeds": 1},
+    ]
+
+
 def test_an_ablation_draws_its_figure(tmp_path, script):
     pytest.importorskip("matplotlib")
 
@@ -399,6 +478,7 @@ def test_an_ablation_draws_its_figure(tmp_path, script):
         (["ablation=rainbwo"], "'rainbow'"),
         (["agent=dqn", "--jobs", "900"], "starve each other"),
         (["agent=dqn", "--memory", "lots"], "such as 8GB"),
+        (["agent=dqn", "env=cartpole", "--name", "L" * 300], "File name too long"),
         (["agent=dqn", "+trils=3"], "'trials'"),
         (["--resume", "nowhere"], "is no sweep"),
         (["agent=dqn", "replay.capacity=900000000"], "the sweep may use"),

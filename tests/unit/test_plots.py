@@ -75,10 +75,33 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     with (folder / "eval_log.csv").open("a") as file:
         file.write("750000,3000000,lig")
     with (folder / "train_log.csv").open("a") as file:
-        file.write("750000,3000")
+        file.write("750000,3000000,200,1")  # of 1520, say: enough columns to be taken for a row
     run = read_run(folder)
     assert len(run.eval_frames) == 3
     assert len(run.train_frames) == 200
+
+
+def test_a_damaged_log_costs_its_damaged_lines(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    with (folder / "train_log.csv").open("ab") as file:
+        file.write(b"1,2,3,\xff\xfe,5\n750000,3000000,200,7.0,100\n")
+    run = read_run(folder)
+    assert (len(run.train_frames), run.train_return[-1]) == (201, 7.0)
+
+
+@pytest.mark.parametrize("config", [b"seed: [1\n", b"- a\n- b\n", b"seed: \xff\n"], ids=["torn", "a list", "no text"])
+def test_a_damaged_config_is_refused_by_name(tmp_path: Path, config: bytes) -> None:
+    folder = write_run(tmp_path / "a")
+    (folder / ".hydra" / "config.yaml").write_bytes(config)
+    with pytest.raises(UsageError, match=r"a/\.hydra/config\.yaml"):
+        read_run(folder)
+
+
+def test_a_config_with_a_value_in_place_of_a_group_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    (folder / ".hydra" / "config.yaml").write_text("env: pong\nagent: [dqn]\nenv_protocol: 3\n")
+    run = read_run(folder)
+    assert (run.game, run.algorithm, run.family) == ("a", "a", None)
 
 
 def test_bad_folders_are_refused_by_name(tmp_path: Path) -> None:
@@ -111,7 +134,7 @@ def test_protocols_and_games_never_share_a_panel(tmp_path: Path) -> None:
         "Pong · sticky actions",
         "Breakout · no sticky actions",
         "Pong · repeat probability 0.1",
-        "CartPole",
+        "CartPole-v1",
     ]
     published = [[label.split(": ", 1)[1] for label in labels(axis) if ": " in label] for axis in figure.axes]
     for panel, family in ((0, "no_sticky"), (1, "sticky")):
@@ -191,6 +214,20 @@ def test_a_run_without_evaluations_shows_its_training_return_and_says_so(tmp_pat
     assert "dqn · training return, mean of 50 episodes · 1 seed" in labels(plotter.plot_learning_curves([run]).axes[0])
     ticks = plotter.plot_algorithm_comparison([run]).axes[0].get_yticklabels()
     assert ticks[0].get_text() == "dqn · 1 seed · 1.99M frames · training return"
+
+
+def test_a_seed_without_evaluations_is_no_dot_among_evaluations(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(seed), seed=seed) for seed in range(2)]
+    (runs[1] / "eval_log.csv").unlink()
+    axis = Plotter().plot_algorithm_comparison(runs, references=False).axes[0]
+    assert axis.get_yticklabels()[0].get_text() == "dqn · 1 seed · 2M frames"
+
+
+def test_areas_are_drawn_over_the_frames_all_runs_have_seen(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / agent, agent=agent) for agent in ("dqn", "ppo")]
+    (runs[0] / "eval_log.csv").write_text(EVAL_HEAD + "1,500000,light,1.25,1,0,0\n2,1000000,light,2.5,1,0,0\n")
+    axis = Plotter().plot_algorithm_comparison(runs, metric="auc").axes[0]
+    assert [line.get_xdata()[0] for line in axis.get_lines() if line.get_marker() == "o"] == [1.875, 1.875]
 
 
 def test_many_games_are_summed_up_by_protocol(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from retrograd.core.errors import UsageError
-from retrograd.experiments.measures import measure, score_tables
+from retrograd.experiments.measures import leave_out_unevaluated, measure, measure_groups, score_tables
 from retrograd.experiments.runs import RunLog, find_runs, group_seeds, panels_of
 
 
@@ -78,8 +79,14 @@ def test_a_protocol_that_scores_otherwise_gets_a_panel_of_its_own_and_says_why()
 
 def test_a_game_of_another_family_is_drawn_without_published_figures() -> None:
     run = make_run(game="MinAtar/Breakout-v1")
-    assert (run.game, run.family, run.protocol_label) == ("MinAtar/Breakout", None, "")
+    assert (run.game, run.family, run.protocol_label) == ("MinAtar/Breakout-v1", None, "")
     assert len(panels_of([run, make_run(game="ALE/Breakout-v5")])) == 2
+
+
+def test_another_version_is_another_game_but_on_atari() -> None:
+    games = ("CartPole-v0", "CartPole-v1", "MinAtar/Breakout-v0", "MinAtar/Breakout-v1", "ALE/Pong-v5", "Pong-v4")
+    panels = panels_of([make_run(game=game) for game in games])
+    assert [panel.game for panel in panels] == [*games[:4], "Pong"]  # Atari's versions are spelled out by the protocol
 
 
 def test_blank_frames_are_told_of_any_game() -> None:
@@ -105,6 +112,35 @@ def test_scores_are_normalized_over_the_games_all_have_played() -> None:
     assert table.games == ("Breakout", "Pong")
     assert {label: scores.shape for label, scores in table.scores.items()} == {"dqn": (2, 2), "ppo": (3, 2)}
     np.testing.assert_allclose(table.scores["dqn"][0], [(4 - 1.7) / (30.5 - 1.7), (4 + 20.7) / (14.6 + 20.7)])
+
+
+def test_games_of_different_protocols_are_not_summed_up_together() -> None:
+    long = {"eval_max_episode_frames": 108000}
+    runs = [make_run(), make_run(game="ALE/Breakout-v5", protocol=long)]
+    tables = score_tables(panels_of(runs))
+    assert [(table.protocol, table.games) for table in tables] == [
+        ("no sticky actions · eval_max_episode_frames=18000", ("Pong",)),
+        ("no sticky actions · eval_max_episode_frames=108000", ("Breakout",)),
+    ]
+    runs += [make_run(protocol=long), make_run(game="ALE/Breakout-v5")]
+    assert [table.games for table in score_tables(panels_of(runs))] == [("Breakout", "Pong")] * 2
+
+
+def test_areas_are_measured_over_the_frames_all_runs_of_a_panel_have_seen() -> None:
+    short = make_run(agent="ppo")
+    short = replace(short, eval_frames=short.eval_frames[:2], eval_mean=short.eval_mean[:2])
+    (panel,) = panels_of([make_run(), short])
+    assert [scores.tolist() for scores in measure_groups(panel, "auc")] == [[4.0], [4.0]]
+
+
+def test_a_run_with_a_training_return_alone_is_no_seed_of_an_evaluated_group() -> None:
+    none = {"eval_frames": np.empty(0), "eval_mean": np.empty(0)}
+    runs = [make_run("a"), replace(make_run("b", seed=1), **none), replace(make_run("c", agent="ppo"), **none)]
+    panels, notes = leave_out_unevaluated(panels_of(runs), "final")
+    assert [[str(run.folder) for run in group.runs] for group in panels[0].groups] == [["a"], ["c"]]
+    assert notes == ["b has no evaluation, as other seeds of dqn have: left out"]
+    panels, notes = leave_out_unevaluated(panels_of(runs), "train")
+    assert ([len(group.runs) for group in panels[0].groups], notes) == ([2, 1], [])
 
 
 def test_runs_are_found_below_a_folder_once(tmp_path: Path) -> None:

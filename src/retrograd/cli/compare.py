@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retrograd.cli.targets import check_target
 from retrograd.cli.words import add_command
 from retrograd.core.errors import UsageError
 
@@ -71,6 +73,10 @@ def _compare(options: argparse.Namespace) -> int:
     comparison = Comparison(options.metric, options.threshold, options.confidence)
     if options.smooth < 1:
         raise UsageError(f"--smooth is {options.smooth}: must be at least 1")
+    if options.threshold is not None and not math.isfinite(options.threshold):
+        raise UsageError(f"--threshold is {options.threshold}: must be a finite number")
+    if not options.no_plots:
+        check_target(options.output, "folder")
     runs, skipped = _read(options.runs)
     runs, repeated = drop_repeated_seeds(runs)
     comparison.notes += skipped + repeated

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retrograd.cli.targets import check_target
 from retrograd.cli.words import add_command
 from retrograd.core.errors import UsageError, suggest
 
@@ -74,6 +75,7 @@ def _sweep(options: argparse.Namespace) -> int:
     if options.dry_run:
         print(json.dumps(_plan(runner, definition), indent=2))
         return 0
+    check_target(folder, "folder")
     budget = runner.budget
     print(
         f"sweep folder: {folder}\nup to {budget.jobs} runs at once on {budget.cores} cores "
@@ -223,15 +225,18 @@ def _plan(runner: ExperimentRunner, definition: Definition) -> dict[str, Any]:
 
 
 def _summary(outcome: Outcome, paths: Sequence[Path]) -> dict[str, Any]:
-    from retrograd.experiments.groups import group_rows
+    from retrograd.experiments.groups import by_task, group_rows
 
-    groups = group_rows(outcome.rows, outcome.metric)
-    best = groups[0] if groups else None
+    tasks = by_task(group_rows(outcome.rows, outcome.metric))
+    best = [(task, members[0]) for task, members in tasks.items() if members[0].scores]
     return {
         "sweep": str(outcome.folder),
         "runs": len(outcome.rows),
         **outcome.counts,
         "metric": outcome.metric,
-        "best": None if best is None else {"settings": best.label, "score": best.mean, "seeds": len(best.scores)},
+        "best": [
+            {"on": task or None, "settings": group.label_in_task, "score": group.mean, "seeds": len(group.scores)}
+            for task, group in best
+        ],
         "files": [str(path) for path in paths if path.parent == outcome.folder],
     }

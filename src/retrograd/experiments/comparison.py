@@ -12,10 +12,17 @@ import numpy as np
 from retrograd.core import statistics
 from retrograd.core.errors import UsageError
 from retrograd.core.seeding import Streams
+from retrograd.core.types import Array
 from retrograd.experiments import efficiency, reference, stability
 from retrograd.experiments.curves import ENOUGH_RUNS, common_grid, on_grid
 from retrograd.experiments.known import describe_curve, describe_score
-from retrograd.experiments.measures import METRICS, check_metric, measure, score_tables
+from retrograd.experiments.measures import (
+    METRICS,
+    check_metric,
+    leave_out_unevaluated,
+    measure_groups,
+    score_tables,
+)
 from retrograd.experiments.runs import Group, Panel, RunLog, config_value, panels_of
 
 FEW_RUNS = 5  # below this a bootstrap interval is too narrow
@@ -45,6 +52,8 @@ class Comparison:
 
     def table(self, panels: Sequence[Panel], *, references: bool = False) -> dict[str, Any]:
         """Everything as plain numbers, text and lists."""
+        panels, unevaluated = leave_out_unevaluated(panels, self.metric)
+        self.notes += unevaluated
         if len(panels) > 1:
             titles = "; ".join(panel.title for panel in panels)
             self.notes.append(f"different games or protocols are not mixed: {titles}")
@@ -58,7 +67,8 @@ class Comparison:
 
     def _panel(self, panel: Panel, references: bool) -> dict[str, Any]:
         self._warn(panel)
-        values = {group.label: self._values(panel, group) for group in panel.groups}
+        scores = measure_groups(panel, self.metric)
+        values = {group.label: own for group, own in zip(panel.groups, scores, strict=True)}
         known = reference.baseline(panel.game)
         table: dict[str, Any] = {
             "game": panel.game,
@@ -79,18 +89,18 @@ class Comparison:
             "algorithm": group.runs[0].algorithm,
             "seeds": sample.count,
             "env_frames": group.last_frame,
-            "scored_on": "evaluation" if all(len(run.eval_mean) for run in group.runs) else "training return",
+            "scored_on": self._scored_on(group),
             "mean": float(np.mean(values)),
             "median": sample.median,
             "q1": sample.q1,
             "q3": sample.q3,
             "iqm": self._interval(values[:, None], statistics.iqm, f"iqm {panel.title} {group.label}"),
             "human_normalized": None if self.metric == "auc" else reference.human_normalized(sample.median, panel.game),
-            "stability": _stability(group),
+            "stability": _stability([self._curve(run) for run in group.runs]),
             "runs": [_run(run, value, panel.game) for run, value in zip(group.runs, values, strict=True)],
         }
         if self.threshold is not None:
-            reached = [efficiency.frames_to_threshold(*run.curve(), self.threshold) for run in group.runs]
+            reached = [efficiency.frames_to_threshold(*self._curve(run), self.threshold) for run in group.runs]
             table["frames_to_threshold"] = {
                 "threshold": self.threshold,
                 "reached": sum(run.reached for run in reached),
@@ -98,14 +108,12 @@ class Comparison:
             }
         return table
 
-    def _values(self, panel: Panel, group: Group) -> Any:
-        if self.metric != "auc":
-            return np.array([measure(run, self.metric) for run in group.runs])
-        curves = [run.curve() for run in panel.runs]  # areas are compared over the frames all runs have seen
-        first, last = max(frames[0] for frames, _ in curves), min(frames[-1] for frames, _ in curves)
-        if first > last:
-            raise UsageError(f"{panel.title}: the runs share no frames, so their areas cannot be compared")
-        return np.array([efficiency.area_under_curve(*run.curve(), first=first, last=last) for run in group.runs])
+    def _scored_on(self, group: Group) -> str:
+        evaluated = self.metric != "train" and all(len(run.eval_mean) for run in group.runs)
+        return "evaluation" if evaluated else "training return"
+
+    def _curve(self, run: RunLog) -> tuple[Array, Array]:
+        return run.training_curve() if self.metric == "train" else run.curve()
 
     def _interval(self, scores: Any, statistic: Any, name: str) -> dict[str, float | None] | None:
         if min(np.isfinite(scores).sum(axis=0)) < ENOUGH_RUNS:
@@ -212,9 +220,8 @@ def _run(run: RunLog, value: float, game: str) -> dict[str, Any]:
     }
 
 
-def _stability(group: Group) -> dict[str, float | None]:
+def _stability(curves: Sequence[tuple[Array, Array]]) -> dict[str, float | None]:
     """Chan et al.'s measures, the mean over runs for those along a run; None where a curve is too short."""
-    curves = [run.curve() for run in group.runs]
     long = [curve for curve in curves if len(np.unique(curve[0])) > 2]
     table: dict[str, float | None] = dict.fromkeys(
         ("dispersion_over_time", "short_term_risk", "long_term_risk", "dispersion_over_runs", "risk_over_runs")

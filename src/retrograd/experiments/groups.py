@@ -1,4 +1,8 @@
-"""Runs that differ by their seed alone, taken together: the lines of a sweep's tables and pictures."""
+"""Runs that differ by their seed alone, taken together: the lines of a sweep's tables and pictures.
+
+A sweep may run through environments and protocols: scores of different ones do not compare, so each has its own best
+and its own axis.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from retrograd.experiments.ablation import Ablation, Variant
 from retrograd.experiments.curves import ENOUGH_RUNS
 from retrograd.experiments.definition import make_label
 from retrograd.experiments.ledger import State
+from retrograd.experiments.runs import FLICKER, SCORING_KEYS
 
 CONFIDENCE = 0.95
 COLUMNS = {"final": "final_score", "best": "best_score", "auc": "auc"}
@@ -37,6 +42,16 @@ class Group:
         return make_label(self.settings)
 
     @property
+    def task(self) -> str:
+        """Environment and protocol, as far as the sweep varies them; empty where it does not."""
+        varied = {key: value for key, value in self.settings.items() if is_of_task(key)}
+        return make_label(varied) if varied else ""
+
+    @property
+    def label_in_task(self) -> str:
+        return make_label({key: value for key, value in self.settings.items() if not is_of_task(key)})
+
+    @property
     def mean(self) -> float | None:
         return float(np.mean(self.scores)) if self.scores else None
 
@@ -57,8 +72,22 @@ class Group:
         return bootstrap_interval(score_matrix([self.scores]), iqm, np.random.default_rng(0))
 
 
+def is_of_task(key: str) -> bool:
+    """Whether scores under different values of a key measure different things."""
+    group, _, name = key.partition(".")
+    return group == "env" or key == "env_protocol" or (group == "env_protocol" and name in (*SCORING_KEYS, FLICKER))
+
+
+def by_task(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each environment and protocol, in their order."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.task, []).append(group)
+    return found
+
+
 def group_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Group]:
-    """Groups with the best mean first, those without a score last."""
+    """Task by task, groups with the best mean first, those without a score last."""
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         settings = tuple((key, value) for key, value in row.items() if key not in NOT_SETTINGS)
@@ -68,7 +97,9 @@ def group_rows(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Group]:
         finished = [row for row in members if row["state"] == State.FINISHED]
         scores = [float(row[COLUMNS[metric]]) for row in finished if row[COLUMNS[metric]] is not None]
         groups.append(Group(dict(settings), trial, members, scores))
-    return sorted(groups, key=lambda group: -np.inf if group.mean is None else group.mean, reverse=True)
+    ordered = sorted(groups, key=lambda group: -np.inf if group.mean is None else group.mean, reverse=True)
+    tasks = list(by_task(groups))
+    return sorted(ordered, key=lambda group: tasks.index(group.task))
 
 
 @dataclass(frozen=True)

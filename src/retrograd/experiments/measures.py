@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,13 +12,13 @@ from retrograd.core import statistics
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.types import Array
 from retrograd.experiments import efficiency, reference
-from retrograd.experiments.runs import Panel, RunLog
+from retrograd.experiments.runs import Group, Panel, RunLog, name_differences
 
 METRICS = {
     "final": "score of the last evaluation",
     "best": "score of the best evaluation",
     "train": "mean of the last 100 training episodes",
-    "auc": "mean return over all frames",
+    "auc": "mean return over frames",
 }
 
 
@@ -49,19 +50,55 @@ def measure(run: RunLog, metric: str = "final") -> float:
     return efficiency.area_under_curve(*run.curve())
 
 
+def measure_groups(panel: Panel, metric: str = "final") -> list[Array]:
+    """The scores [S] of each group; areas are taken over the frames that all runs of the panel have seen."""
+    if metric != "auc":
+        return [np.array([measure(run, metric) for run in group.runs]) for group in panel.groups]
+    curves = [run.curve() for run in panel.runs]
+    first, last = max(frames[0] for frames, _ in curves), min(frames[-1] for frames, _ in curves)
+    if first > last:
+        raise UsageError(f"{panel.title}: the runs share no frames, so their areas cannot be compared")
+    return [
+        np.array([efficiency.area_under_curve(*run.curve(), first=first, last=last) for run in group.runs])
+        for group in panel.groups
+    ]
+
+
+def leave_out_unevaluated(panels: Sequence[Panel], metric: str) -> tuple[list[Panel], list[str]]:
+    """The panels without runs that have only a training return in groups that have evaluations, and a note of each."""
+    if metric == "train":
+        return list(panels), []
+    kept, notes = [], []
+    for panel in panels:
+        groups = []
+        for group in panel.groups:
+            evaluated = tuple(run for run in group.runs if len(run.eval_mean))
+            others = [run for run in group.runs if not len(run.eval_mean)] if evaluated else []
+            notes += [
+                f"{run.folder} has no evaluation, as other seeds of {group.label} have: left out" for run in others
+            ]
+            groups.append(Group(group.label, evaluated or group.runs))
+        kept.append(replace(panel, groups=tuple(groups)))
+    return kept, notes
+
+
 def score_tables(panels: Sequence[Panel], metric: str = "final") -> list[ScoreTable]:
     """Normalized scores by protocol, then algorithm, over the games with a human score that all of them played."""
     by_protocol: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for panel in panels:
+    firsts: dict[str, RunLog] = {}
+    for panel in leave_out_unevaluated(panels, metric)[0]:
         known = reference.baseline(panel.game)
         if known is None:
             continue
-        for group in panel.groups:
-            values = [float(statistics.human_normalized(measure(run, metric), *known)) for run in group.runs]
-            games = by_protocol.setdefault(panel.protocol, {}).setdefault(group.label, {})
-            games.setdefault(panel.game, []).extend(values)
+        # a panel's own name only says in what it differs from others of its game
+        first = panel.runs[0]
+        key = json.dumps([first.protocol_label, first.scoring], sort_keys=True, default=str)
+        firsts.setdefault(key, first)
+        for group, scores in zip(panel.groups, measure_groups(panel, metric), strict=True):
+            games = by_protocol.setdefault(key, {}).setdefault(group.label, {})
+            games[panel.game] = [float(statistics.human_normalized(score, *known)) for score in scores]
     tables = []
-    for protocol, algorithms in by_protocol.items():
+    for key, algorithms in by_protocol.items():
         shared = set.intersection(*(set(games) for games in algorithms.values()))
         if not shared:
             continue
@@ -69,8 +106,13 @@ def score_tables(panels: Sequence[Panel], metric: str = "final") -> list[ScoreTa
         matrices = {
             label: statistics.score_matrix({game: games[game] for game in order}) for label, games in algorithms.items()
         }
-        tables.append(ScoreTable(protocol, order, matrices))
+        tables.append(ScoreTable(_protocol_name(firsts[key], list(firsts.values())), order, matrices))
     return tables
+
+
+def _protocol_name(run: RunLog, firsts: Sequence[RunLog]) -> str:
+    rivals = [other.scoring for other in firsts if other.protocol_label == run.protocol_label]
+    return " · ".join(filter(None, (run.protocol_label, name_differences(run.scoring, rivals))))
 
 
 def default_thresholds(matrices: Sequence[Array], count: int = 101) -> Array:

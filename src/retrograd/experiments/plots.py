@@ -16,9 +16,14 @@ from retrograd.experiments.figures.learning import draw_learning_curves
 from retrograd.experiments.figures.profiles import draw_aggregates, draw_improvement, draw_profiles
 from retrograd.experiments.figures.scores import draw_comparison, draw_sensitivity
 from retrograd.experiments.figures.style import LIGHT, THEMES, Theme, find_theme, themed
-from retrograd.experiments.measures import METRICS, ScoreTable, check_metric, measure, score_tables
+from retrograd.experiments.measures import (
+    ScoreTable,
+    check_metric,
+    leave_out_unevaluated,
+    score_tables,
+)
 from retrograd.experiments.reference import Curve, FinalScore
-from retrograd.experiments.runs import SMOOTHING_EPISODES, RunLog, Runs, panels_of, read_run
+from retrograd.experiments.runs import SMOOTHING_EPISODES, Panel, RunLog, Runs, panels_of, read_run
 
 __all__ = ["Plotter", "RunLog", "read_run"]
 
@@ -66,7 +71,7 @@ class Plotter:
         metric: str = "final",
     ) -> Any:
         """Scores side by side: a dot a seed, a bar at the median, published scores below in gray."""
-        panels, one = panels_of(runs), _measure(metric)
+        panels = _scored(runs, metric)
         return self.add(
             "algorithm_comparison",
             lambda theme: draw_comparison(
@@ -74,20 +79,17 @@ class Plotter:
                 panels,
                 references if metric != "auc" else False,  # nobody publishes areas
                 max_references=max_references,
-                measure=one,
-                measured=METRICS[metric],
+                metric=metric,
                 streams=Streams(self.seed),
             ),
         )
 
     def plot_hyperparameter_sensitivity(self, runs: Runs, key: str, *, metric: str = "final") -> Any:
         """Score against one config key, such as ``preset.lr``; a line through the medians."""
-        panels, one = panels_of(runs), _measure(metric)
+        panels = _scored(runs, metric)
         return self.add(
             f"hyperparameter_sensitivity_{key.replace('.', '_')}",
-            lambda theme: draw_sensitivity(
-                theme, panels, key, measure=one, measured=METRICS[metric], streams=Streams(self.seed)
-            ),
+            lambda theme: draw_sensitivity(theme, panels, key, metric=metric, streams=Streams(self.seed)),
         )
 
     def plot_performance_profiles(self, runs: Runs | Sequence[ScoreTable], *, metric: str = "final") -> Any:
@@ -145,9 +147,9 @@ def draw_curves(folders: Sequence[str | Path], target: str | Path) -> list[Path]
     return plotter.save_plots(target)
 
 
-def _measure(metric: str) -> Callable[[RunLog], float]:
+def _scored(runs: Runs, metric: str) -> list[Panel]:
     check_metric(metric)
-    return lambda run: measure(run, metric)
+    return leave_out_unevaluated(panels_of(runs), metric)[0]
 
 
 def _tables(runs: Runs | Sequence[ScoreTable], metric: str) -> list[ScoreTable]:

@@ -13,7 +13,7 @@ from retrograd.core.errors import UsageError
 from retrograd.experiments.definition import Definition
 from retrograd.experiments.figures.ablation import draw_ablation
 from retrograd.experiments.figures.sweep import draw_curves, draw_scores, draw_sensitivity, group_name
-from retrograd.experiments.groups import Group, group_rows
+from retrograd.experiments.groups import Group, by_task, group_rows, is_of_task
 from retrograd.experiments.ledger import State
 from retrograd.experiments.measures import METRICS
 from retrograd.experiments.plots import Plotter
@@ -58,7 +58,7 @@ def draw_plots(folder: Path, definition: Definition, groups: Sequence[Group]) ->
     plotter = Plotter()
     curves = {str(row["run"]): read_curve(folder / "runs" / str(row["run"])) for group in groups for row in group.rows}
     scored = [group for group in groups if group.scores]
-    keys = [key for key in (*definition.space.lists, *definition.space.ranges) if "." in key]
+    keys = [key for key in (*definition.space.lists, *definition.space.ranges) if "." in key and not is_of_task(key)]
     metric, series = definition.metric, definition.series
     if series is not None:
         for setting, members in _by_setting(groups).items():
@@ -131,26 +131,32 @@ def _findings(definition: Definition, groups: Sequence[Group]) -> list[str]:
     scored = [group for group in groups if group.scores]
     if not scored:
         return ["<p>No run has a score yet.</p>"]
-    best = scored[0]
-    sentences = [f"Best is <b>{html.escape(group_name(best))}</b> with {_figure(best.mean)}"]
-    first = next((group for group in scored if group.trial == 0), None)
-    if first is not None and first is not best:
-        sentences.append(f"trial 0 had {_figure(first.mean)}")
+    sentences = [_best(task, members) for task, members in by_task(scored).items()]
     few = min(len(group.scores) for group in scored) < 3 and definition.search == "grid"
     caution = " With fewer than three seeds a difference may be chance." if few else ""
-    return [f"<p>{'; '.join(sentences)}.{caution}</p>"]
+    return [f"<p>{' '.join(sentences)}{caution}</p>"]
+
+
+def _best(task: str, groups: Sequence[Group]) -> str:
+    best, first = groups[0], next((group for group in groups if group.trial == 0), None)
+    if task and len(groups) == 1:
+        return f"On <b>{html.escape(task)}</b> the mean is {_figure(best.mean)}."
+    where = f" on <b>{html.escape(task)}</b>" if task else ""
+    compared = f"; trial 0 had {_figure(first.mean)}" if first is not None and first is not best else ""
+    return f"Best{where} is <b>{html.escape(group_name(best))}</b> with {_figure(best.mean)}{compared}."
 
 
 def _group_table(groups: Sequence[Group]) -> str:
-    lines = []
+    lines, several = [], any(group.task for group in groups)
     for group in groups:
         interval = group.iqm()
         shown = (
             "" if interval is None else f"{_figure(interval.point)} [{_figure(interval.low)}, {_figure(interval.high)}]"
         )
         cells = [group_name(group), group.states, _figure(group.mean), _figure(group.median), shown]
-        lines.append(_cells("td", cells))
-    return _table(_cells("th", ["setting", "runs", "mean", "median", "IQM [95 % interval]"]), lines)
+        lines.append(_cells("td", [group.task, *cells] if several else cells))
+    heads = ["setting", "runs", "mean", "median", "IQM [95 % interval]"]
+    return _table(_cells("th", ["environment", *heads] if several else heads), lines)
 
 
 def _run_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -21,12 +21,14 @@ import yaml
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.types import Array
 from retrograd.experiments import reference
+from retrograd.tracking.csv import read_csv
 
 EVALUATION_RANK = {"light": 0, "final": 1, "full": 2}  # which one counts where several share a frame
 SMOOTHING_EPISODES = 100
 # top-level keys that say where and under which name a run was made, not what it was
 BESIDE_THE_POINT = frozenset({"seed", "run_name", "output_dir", "hardware", "wandb", "mlflow", "tensorboard"})
 # keys of env_protocol that change what a score means; the others belong to the learner
+FLICKER = "flicker_probability"
 SCORING_KEYS = (
     "repeat_action_probability",
     "frameskip",
@@ -52,13 +54,19 @@ class RunLog:
 
     @cached_property
     def game(self) -> str:
-        env = self.config.get("env") or {}
+        """Atari's without its version, whose meaning is in the protocol; any other id as it is.
+
+        CartPole-v0 ends earlier than v1, and MinAtar/Breakout is not Breakout.
+        """
+        env = self._settings_of("env")
         name = str(env.get("game_id") or env.get("name") or self.folder.name)
-        return name.removeprefix("ALE/").split("-v")[0]  # MinAtar/Breakout keeps its family: it is another game
+        if name.startswith("ALE/") or reference.is_known(name):
+            return name.removeprefix("ALE/").split("-v")[0]
+        return name
 
     @cached_property
     def algorithm(self) -> str:
-        return str((self.config.get("agent") or {}).get("name") or self.folder.name)
+        return str(self._settings_of("agent").get("name") or self.folder.name)
 
     @cached_property
     def seed(self) -> int | None:
@@ -68,7 +76,7 @@ class RunLog:
     @cached_property
     def family(self) -> str | None:
         """Family of published protocols; None off Atari and for a stickiness or flicker nobody published."""
-        probability = (self.config.get("env_protocol") or {}).get("repeat_action_probability")
+        probability = self._settings_of("env_protocol").get("repeat_action_probability")
         if probability is None or self.flicker or not reference.is_known(self.game):
             return None
         return reference.protocol_family(float(probability))
@@ -81,16 +89,24 @@ class RunLog:
             return blank
         if self.family is not None:
             return reference.FAMILIES[self.family]
-        probability = (self.config.get("env_protocol") or {}).get("repeat_action_probability")
+        probability = self._settings_of("env_protocol").get("repeat_action_probability")
         if probability is None:
             return "protocol unknown"
         sticky = reference.protocol_family(float(probability))
         label = f"repeat probability {probability}" if sticky is None else reference.FAMILIES[sticky]
         return f"{label}, {blank}" if blank else label
 
+    @cached_property
+    def scoring(self) -> dict[str, Any]:
+        """What of the protocol changes the meaning of a score; nothing off Atari."""
+        if not reference.is_known(self.game):
+            return {}
+        protocol = self._settings_of("env_protocol")
+        return {"flicker": self.flicker, **{key: protocol[key] for key in SCORING_KEYS if key in protocol}}
+
     @property
     def flicker(self) -> float:
-        return float((self.config.get("env_protocol") or {}).get("flicker_probability") or 0.0)
+        return float(self._settings_of("env_protocol").get(FLICKER) or 0.0)
 
     @property
     def last_frame(self) -> int:
@@ -123,6 +139,10 @@ class RunLog:
         if smooth_episodes < 1:
             raise UsageError(f"smooth_episodes is {smooth_episodes}: must be at least 1")
         return max(1, min(smooth_episodes, len(self.train_return) // 4))
+
+    def _settings_of(self, group: str) -> Mapping[str, Any]:
+        values = self.config.get(group)
+        return values if isinstance(values, Mapping) else {}
 
 
 @dataclass(frozen=True)
@@ -181,12 +201,10 @@ def read_run(folder: str | Path) -> RunLog:
         raise UsageError(
             f"{str(folder)!r} has neither evaluations nor episodes: no eval_log.csv or train_log.csv rows."
         )
-    config_file = folder / ".hydra" / "config.yaml"
-    config = yaml.safe_load(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
     ordered = sorted(evaluations.items())
     return RunLog(
         folder=folder,
-        config=config or {},
+        config=_read_config(folder / ".hydra" / "config.yaml"),
         eval_frames=np.array([frames for frames, _ in ordered], dtype=np.float64),
         eval_mean=np.array([values[1] for _, values in ordered], dtype=np.float64),
         eval_std=np.array([values[2] for _, values in ordered], dtype=np.float64),
@@ -224,7 +242,7 @@ def panels_of(runs: Runs) -> list[Panel]:
         pairs = ((None, run) for run in given if not isinstance(run, Panel))
     for label, run in pairs:
         log = run if isinstance(run, RunLog) else read_run(run)
-        key = json.dumps([log.game, log.protocol_label, _scoring(log)], sort_keys=True, default=str)
+        key = json.dumps([log.game, log.protocol_label, log.scoring], sort_keys=True, default=str)
         labeled.setdefault(key, []).append((label, log))
     if not labeled:
         raise UsageError("There is nothing to plot: give at least one run folder.")
@@ -234,8 +252,8 @@ def panels_of(runs: Runs) -> list[Panel]:
 
 def _panel(members: Sequence[tuple[str | None, RunLog]], firsts: Sequence[RunLog]) -> Panel:
     first = members[0][1]
-    rivals = [_scoring(run) for run in firsts if (run.game, run.family) == (first.game, first.family)]
-    differences = _differences(_scoring(first), rivals)  # of one family, yet not of one protocol: say what differs
+    rivals = [run.scoring for run in firsts if (run.game, run.family) == (first.game, first.family)]
+    differences = name_differences(first.scoring, rivals)  # of one family, yet not of one protocol: say what differs
     protocol = " · ".join(filter(None, (first.protocol_label, differences)))
     if members[0][0] is None:
         return Panel(protocol, tuple(group_seeds([run for _, run in members])))
@@ -256,7 +274,7 @@ def group_seeds(runs: Sequence[RunLog]) -> list[Group]:
     for logs in members:
         algorithm = logs[0].algorithm
         rivals = [_settings(other[0]) for other in members if other[0].algorithm == algorithm]
-        differences = _differences(_settings(logs[0]), rivals)
+        differences = name_differences(_settings(logs[0]), rivals)
         groups.append(Group(" · ".join(filter(None, (algorithm, differences))), tuple(logs)))
     labels = [group.label for group in groups]
     if len(set(labels)) == len(labels):
@@ -286,13 +304,6 @@ def _is_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in (".hydra", "train_log.csv", "eval_log.csv"))
 
 
-def _scoring(run: RunLog) -> dict[str, Any]:
-    if not reference.is_known(run.game):
-        return {}
-    protocol = run.config.get("env_protocol") or {}
-    return {"flicker": run.flicker, **{key: protocol[key] for key in SCORING_KEYS if key in protocol}}
-
-
 def _settings(run: RunLog) -> dict[str, Any]:
     """Dotted keys and values of what the run was."""
     return _flatten({key: value for key, value in run.config.items() if key not in BESIDE_THE_POINT})
@@ -308,7 +319,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _differences(own: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]], limit: int = 3) -> str:
+def name_differences(own: Mapping[str, Any], rivals: Sequence[Mapping[str, Any]], limit: int = 3) -> str:
     """``lr=0.001 batch_size=64``: the keys in which the rivals differ, with one's own values; empty without any."""
     keys = sorted({key for rival in rivals for key in rival} | set(own))
     differing = [key for key in keys if len({str(rival.get(key)) for rival in rivals}) > 1]
@@ -324,17 +335,26 @@ def _read_columns(path: Path, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     """Rows of the named columns; numbers but for names that end in _type."""
     if not path.is_file():
         return []
-    rows = []
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        absent = [name for name in names if name not in (reader.fieldnames or names)]
-        if absent:
-            raise UsageError(f"{str(path)!r} has no column {absent[0]!r}.{suggest(absent[0], reader.fieldnames or ())}")
-        for row in reader:
-            try:
-                values = tuple(row[name] if name.endswith("_type") else float(row[name] or "") for name in names)
-            except ValueError:
-                continue  # the last line of a run that is still being written
-            if all(value is not None for value in values):
-                rows.append(values)
-    return rows
+    try:
+        rows = read_csv(path)
+    except (OSError, csv.Error) as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error}") from error
+    absent = [name for name in names if rows and name not in rows[0]]
+    if absent:
+        raise UsageError(f"{str(path)!r} has no column {absent[0]!r}.{suggest(absent[0], rows[0])}")
+    numbers = [name for name in names if not name.endswith("_type")]
+    whole = [row for row in rows if all(isinstance(row[name], int | float) for name in numbers)]
+    return [tuple(row[name] for name in names) for row in whole]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The resolved config of a run; empty where it was not kept."""
+    if not path.is_file():
+        return {}
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict | None):
+        raise UsageError(f"{str(path)!r} must hold keys and values, not {type(config).__name__}")
+    return config or {}

@@ -78,7 +78,7 @@ class Study:
         self._scores: dict[int, dict[str, float | None]] = {}
         self._given_up: set[int] = set()
         for trial in self._study.get_trials(states=(self._optuna.trial.TrialState.RUNNING,)):
-            self._begin(trial.number, trial.params)
+            self._begin(trial.number, self._complete(trial))
 
     def next(self) -> RunSpec | None:
         if not self._waiting and self._asked() < self._trials:
@@ -149,6 +149,16 @@ class Study:
     def _asked(self) -> int:
         waiting = self._optuna.trial.TrialState.WAITING
         return sum(trial.state != waiting for trial in self._study.get_trials(deepcopy=False))
+
+    def _complete(self, trial: Any) -> Mapping[str, Any]:
+        """The values of a trial; those that a kill in the middle of asking has left open are drawn now."""
+        distributions = self._distributions()
+        if trial.params.keys() >= distributions.keys():
+            values: Mapping[str, Any] = trial.params
+            return values
+        self._study.sampler = self._sampler(trial.number)
+        asked = self._optuna.trial.Trial(self._study, trial._trial_id)
+        return {key: asked._suggest(key, kind) for key, kind in distributions.items()}
 
     def _begin(self, number: int, params: Mapping[str, Any]) -> None:
         specs = self._definition.trial_runs(number, self._texts(params))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ from retrograd.core.seeding import Streams
 from retrograd.experiments.curves import ENOUGH_RUNS
 from retrograd.experiments.figures import published
 from retrograd.experiments.figures.style import Theme, add_legend, count_frames, new_figure
+from retrograd.experiments.measures import METRICS, measure_groups
 from retrograd.experiments.reference import FinalScore
-from retrograd.experiments.runs import Panel, RunLog, config_value, count_seeds
+from retrograd.experiments.runs import Panel, config_value, count_seeds
 
-Measure = Callable[[RunLog], float]
 MOST_BINS = 8
 
 
@@ -25,8 +25,7 @@ def draw_comparison(
     references: bool | Sequence[FinalScore],
     *,
     max_references: int,
-    measure: Measure,
-    measured: str,
+    metric: str,
     streams: Streams,
 ) -> Any:
     below = [published.scores_for(panel, references, max_references) for panel in panels]
@@ -34,11 +33,10 @@ def draw_comparison(
     figure, axes = new_figure(theme, len(panels), height=1.5 + 0.3 * lines, width=7.6)
     for axis, panel, scores in zip(axes, panels, below, strict=True):
         labels = []
-        for index, group in enumerate(panel.groups):
-            values = np.array([measure(run) for run in group.runs])
+        for index, (group, values) in enumerate(zip(panel.groups, measure_groups(panel, metric), strict=True)):
             rng = streams[f"comparison {panel.title} {group.label}"]
             _draw_values(axis, values, index, theme.color(index), rng)
-            unevaluated = measured.endswith("evaluation") and not all(len(run.eval_mean) for run in group.runs)
+            unevaluated = metric != "train" and not all(len(run.eval_mean) for run in group.runs)
             kind = " · training return" if unevaluated else ""
             labels.append(f"{group.label} · {count_seeds(len(values))} · {count_frames(group.last_frame)}{kind}")
         for index, score in enumerate(scores, start=len(labels)):
@@ -47,7 +45,7 @@ def draw_comparison(
             labels.append(published.final_label(score))
         axis.set_yticks(range(len(labels)), labels, fontsize=8)
         axis.set_ylim(len(labels) - 0.5, -0.5)
-        axis.set(title=panel.title, xlabel=measured)
+        axis.set(title=panel.title, xlabel=METRICS[metric])
     signs = _signs(theme, intervals=any(len(group.runs) >= ENOUGH_RUNS for panel in panels for group in panel.groups))
     figure.legend(
         handles=signs if any(below) else signs[:-1], loc="outside lower center", ncols=4, fontsize=8, frameon=False
@@ -55,14 +53,12 @@ def draw_comparison(
     return figure
 
 
-def draw_sensitivity(
-    theme: Theme, panels: Sequence[Panel], key: str, *, measure: Measure, measured: str, streams: Streams
-) -> Any:
+def draw_sensitivity(theme: Theme, panels: Sequence[Panel], key: str, *, metric: str, streams: Streams) -> Any:
     figure, axes = new_figure(theme, len(panels), height=3.9)
     for axis, panel in zip(axes, panels, strict=True):
         by_value: dict[Any, list[float]] = {}
-        for run in panel.runs:
-            by_value.setdefault(config_value(run, key), []).append(measure(run))
+        for run, score in zip(panel.runs, np.concatenate(measure_groups(panel, metric)), strict=True):
+            by_value.setdefault(config_value(run, key), []).append(float(score))
         numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in by_value)
         ordered = sorted(by_value, key=None if numeric else str)
         places = ordered if numeric else list(range(len(ordered)))
@@ -84,7 +80,7 @@ def draw_sensitivity(
             low, high = zip(*bounds, strict=True)
             label = "95% interval of the IQM"
             axis.fill_between(places, low, high, color=theme.color(0), alpha=0.15, linewidth=0, label=label)
-        axis.set(title=panel.title, xlabel=key, ylabel=measured)
+        axis.set(title=panel.title, xlabel=key, ylabel=METRICS[metric])
         add_legend(axis, ncols=2)
     return figure
 

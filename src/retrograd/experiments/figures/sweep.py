@@ -9,9 +9,9 @@ import numpy as np
 
 from retrograd.core.types import Array
 from retrograd.experiments.curves import band_over_seeds
-from retrograd.experiments.definition import Definition, make_label
+from retrograd.experiments.definition import Definition
 from retrograd.experiments.figures.style import Theme, add_legend, new_figure
-from retrograd.experiments.groups import Group
+from retrograd.experiments.groups import Group, by_task
 from retrograd.experiments.measures import METRICS
 from retrograd.experiments.results import Curve
 from retrograd.experiments.runs import count_seeds
@@ -25,16 +25,15 @@ Curves = Mapping[str, Curve]  # by the run's name
 
 
 def draw_curves(theme: Theme, groups: Sequence[Group], curves: Curves) -> Any:
-    """Return over frames, a panel an environment; the best settings in color, the others behind them."""
-    environments = list(dict.fromkeys(str(group.settings.get("env", "")) for group in groups))
-    figure, axes = new_figure(theme, len(environments), height=4.6)
-    for axis, environment in zip(axes, environments, strict=True):
-        members = [group for group in groups if str(group.settings.get("env", "")) == environment]
+    """Return over frames, a panel a task; the best settings in color, the others behind them."""
+    tasks = by_task(groups)
+    figure, axes = new_figure(theme, len(tasks), height=4.6)
+    for axis, (task, members) in zip(axes, tasks.items(), strict=True):
         scale, unit = frame_unit(curves[str(row["run"])] for group in members for row in group.rows)
         for place, group in enumerate(members):
             lines = [curves[str(row["run"])] for row in group.rows]
-            draw_group(theme, axis, group_name(group, "env"), lines, place if place < SHOWN_GROUPS else None, scale)
-        axis.set(title=environment, xlabel=f"emulator frames{unit}", ylabel="return")
+            draw_group(theme, axis, group_name(group), lines, place if place < SHOWN_GROUPS else None, scale)
+        axis.set(title=task, xlabel=f"emulator frames{unit}", ylabel="return")
         add_legend(axis)
     return figure
 
@@ -57,29 +56,33 @@ def draw_group(theme: Theme, axis: Any, label: str, curves: Sequence[Curve], pla
 
 
 def draw_scores(theme: Theme, groups: Sequence[Group], metric: str) -> Any:
-    """A dot a run and a bar at the median, the best setting on top."""
-    shown = groups[:LISTED_GROUPS]
-    names = [group_name(group) for group in shown]
-    width = 5.6 + LETTER_INCHES * max(map(len, names))
-    figure, (axis,) = new_figure(theme, 1, height=1.4 + 0.3 * len(shown), width=width)
-    for place, group in enumerate(shown):
-        color = theme.color(place) if place < SHOWN_GROUPS else theme.muted
-        axis.plot(group.scores, [place] * len(group.scores), "o", color=color, markersize=5, alpha=0.75)
-        axis.plot([group.median], [place], "|", color=color, markersize=16, markeredgewidth=2.5)
-    axis.set_yticks(range(len(shown)), names, fontsize=8)
-    axis.set_ylim(len(shown) - 0.5, -0.5)
-    axis.set(xlabel=f"{METRICS[metric]}\n● run   | median")
+    """A dot a run and a bar at the median, a panel a task, the best setting on top."""
+    tasks = {task: members[:LISTED_GROUPS] for task, members in by_task(groups).items()}
+    most = max(map(len, tasks.values()))
+    width = 5.6 + LETTER_INCHES * max(len(group_name(group)) for shown in tasks.values() for group in shown)
+    figure, axes = new_figure(theme, len(tasks), height=1.4 + 0.3 * most, width=width)
+    for axis, (task, shown) in zip(axes, tasks.items(), strict=True):
+        for place, group in enumerate(shown):
+            color = theme.color(place) if place < SHOWN_GROUPS else theme.muted
+            axis.plot(group.scores, [place] * len(group.scores), "o", color=color, markersize=5, alpha=0.75)
+            axis.plot([group.median], [place], "|", color=color, markersize=16, markeredgewidth=2.5)
+        axis.set_yticks(range(len(shown)), [group_name(group) for group in shown], fontsize=8)
+        axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.set(title=task, xlabel=f"{METRICS[metric]}\n● run   | median")
     return figure
 
 
 def draw_sensitivity(theme: Theme, groups: Sequence[Group], keys: Sequence[str], definition: Definition) -> Any:
-    """Score against each varied key; the other keys vary, too, so read it as a cloud, not as a curve."""
-    figure, axes = new_figure(theme, len(keys), height=3.4)
-    best, first = groups[0], next((group for group in groups if group.trial == 0), None)
-    for axis, key in zip(axes, keys, strict=True):
-        places, names = _places(groups, key, definition)
-        at = dict(zip(map(id, groups), places, strict=True))
-        axis.plot(places, [group.mean for group in groups], "o", color=theme.color(0), alpha=0.6)
+    """Score against each varied key, task by task; the other keys vary, too: read it as a cloud, not as a curve."""
+    tasks = by_task(groups)
+    panels = [(task, key) for task in tasks for key in keys]
+    figure, axes = new_figure(theme, len(panels), height=3.4)
+    for axis, (task, key) in zip(axes, panels, strict=True):
+        members = tasks[task]
+        best, first = members[0], next((group for group in members if group.trial == 0), None)
+        places, names = _places(members, key, definition)
+        at = dict(zip(map(id, members), places, strict=True))
+        axis.plot(places, [group.mean for group in members], "o", color=theme.color(0), alpha=0.6)
         if first is not None:
             style = {"color": theme.text, "markersize": 9, "mfc": "none", "linestyle": ""}
             axis.plot([at[id(first)]], [first.mean], marker="s", label="trial 0", **style)
@@ -90,7 +93,7 @@ def draw_sensitivity(theme: Theme, groups: Sequence[Group], keys: Sequence[str],
             axis.set_xscale("log")
         elif names:
             axis.set_xticks(range(len(names)), names)
-        axis.set(xlabel=key, ylabel="return")
+        axis.set(title=task, xlabel=key, ylabel="return")
     axes[0].legend(fontsize=8, frameon=False, labelcolor=theme.text)
     figure.suptitle(METRICS[definition.metric], fontsize=10, color=theme.text)
     return figure
@@ -111,10 +114,9 @@ def frame_unit(curves: Iterable[Curve]) -> tuple[float, str]:
     return (1e3, " (thousands)") if last >= 2e3 else (1.0, "")
 
 
-def group_name(group: Group, *but: str) -> str:
-    """``trial 3: lr=0.001``, or the setting alone where nothing was searched."""
-    label = make_label({key: value for key, value in group.settings.items() if key not in but})
-    return label if group.trial is None else f"trial {group.trial}: {label}"
+def group_name(group: Group) -> str:
+    """``trial 3: lr=0.001``, or the setting alone where nothing was searched; its task is said elsewhere."""
+    return group.label_in_task if group.trial is None else f"trial {group.trial}: {group.label_in_task}"
 
 
 def _places(groups: Sequence[Group], key: str, definition: Definition) -> tuple[list[float], tuple[str, ...]]:

@@ -130,8 +130,9 @@ def _draw_distributions(theme: Theme, axis: Any, trace: Trace, step: int) -> Non
             order = np.sort(places)
             axis.step(order, np.cumsum(mass), where="post", label=name, linewidth=1.2, **style)
         axis.axvline(float((places * mass).sum()), linewidth=0.8, alpha=0.5, **style)
-    if fixed:
-        shown = trace.places[step, 0][(trace.mass[step] > SHOWN_MASS).any(axis=0)]
+    heavy = (trace.mass[step] > SHOWN_MASS).any(axis=0)
+    if fixed and heavy.any():  # many atoms of an untrained agent share the mass evenly: then all are shown
+        shown = trace.places[step, 0][heavy]
         gap = float(trace.places[step, 0, 1] - trace.places[step, 0, 0])
         axis.set_xlim(float(shown.min()) - gap, float(shown.max()) + gap)
     axis.set(xlabel="return; a thin line marks the mean", ylabel="probability" if fixed else "share below")
