@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from retrograd.core import disk
 from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Step
 from retrograd.replay import CompressedStorage, NStep, Prioritized, RawStorage, Replay, ReplaySaver, Windows
@@ -182,6 +184,32 @@ def test_the_save_before_stays_loadable(tmp_path: Path) -> None:
     last = make("raw")
     ReplaySaver(tmp_path).load(last, names[1])
     assert go_on(last, 200, 100) == digest
+
+
+@pytest.mark.parametrize("refused", ["segment", "light", "index"])
+def test_a_save_that_fails_leaves_nothing_behind(refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that was full needs the room for the next try."""
+
+    class Full(disk.FileSystem):
+        def sync(self, file: Any) -> None:
+            if Path(file.name).name.startswith(refused):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+            super().sync(file)
+
+    replay, saver = make("raw"), ReplaySaver(tmp_path)
+    go_on(replay, 0, 50)
+    saver.save(replay)
+    before = sorted(tmp_path.iterdir())
+    go_on(replay, 50, 50)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "system", Full())
+        with pytest.raises(OSError, match="No space left"):
+            saver.save(replay)
+    assert sorted(tmp_path.iterdir()) == before
+    saver.save(replay)
+    loaded = make("raw")
+    ReplaySaver(tmp_path).load(loaded)
+    assert go_on(loaded, 100, 20) == go_on(replay, 100, 20)
 
 
 def test_another_replays_files_are_replaced(tmp_path: Path) -> None:

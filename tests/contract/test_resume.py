@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 import retrograd
 from retrograd import build, cli
 from retrograd.config import SHIPPED, Config, ConfigManager
+from retrograd.core import disk
 from retrograd.core.errors import CheckpointError, InUseError
 from retrograd.experiments.fingerprint import differences, fingerprint
 from retrograd.tracking.csv import read_csv
@@ -141,6 +145,68 @@ def test_saving_more_often_changes_nothing(tmp_path: Path) -> None:
     assert differences(left, right) == []
 
 
+def stop_while_judging(trainer: Any) -> None:
+    """A signal at the first action of the next evaluation."""
+    act = trainer.agent.act
+
+    def stopping(obs: Any, state: Any = None, *, step: int, explore: bool) -> Any:
+        trainer.run.stop_requested |= not explore
+        return act(obs, state, step=step, explore=explore)
+
+    trainer.agent.act = stopping
+
+
+def test_two_evaluations_at_one_step_are_both_owed_after_a_signal(tmp_path: Path) -> None:
+    """One by frames and one by episodes: three games of 9 steps in each of two rows make 54."""
+    words = ["training.light_eval_every_frames=54", "training.eval_every_episodes=6"]
+    left = whole(compose(tmp_path, "whole", "random", words, frames=80))
+    trainer = build.build_trainer(compose(tmp_path, "stopped", "random", words, frames=80), quiet=True)
+    stop_while_judging(trainer)
+    finish(trainer)
+    assert trainer.run.step == 54
+    right = finish(build.resume_trainer(trainer.folder, quiet=True).trainer)
+    assert [row["eval_type"] for row in read_csv(right / "eval_log.csv")] == ["light", "full", "final"]
+    assert differences(fingerprint(left), fingerprint(right)) == []
+
+
+@pytest.mark.parametrize("eval_type", ["full", "final"])
+def test_a_signal_while_a_video_is_made_owes_the_evaluation(
+    eval_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The video draws from the evaluation's random numbers: one that was cut short must leave no trace in them."""
+    from retrograd.training import video
+
+    words = ["training.light_eval_every_frames=null", "eval.record_video=true", "eval.epsilon=0.9"]
+    words.append(f"training.full_eval_every_frames={40 if eval_type == 'full' else 'null'}")
+    left = whole(compose(tmp_path, "whole", "dqn", words, frames=60))
+    trainer = build.build_trainer(compose(tmp_path, "stopped", "dqn", words, frames=60), quiet=True)
+
+    def stopped_at_the_fourth(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for number, portion in enumerate(play(*arguments, **options)):
+            trainer.run.stop_requested |= number == 3
+            yield portion
+
+    play = video.play_game
+    monkeypatch.setattr(video, "play_game", stopped_at_the_fourth)
+    finish(trainer)
+    assert trainer.run.step == (40 if eval_type == "full" else 60)
+    assert not (trainer.folder / "eval_log.csv").exists()
+    monkeypatch.setattr(video, "play_game", play)
+    right = finish(build.resume_trainer(trainer.folder, quiet=True).trainer)
+    assert differences(fingerprint(left), fingerprint(right)) == []
+    assert len(list(right.rglob("video.mp4"))) == len(list(left.rglob("video.mp4"))) > 0
+
+
+def test_a_video_that_fails_leaves_the_random_numbers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever its encoder breaks off, the run goes on as one without videos."""
+    words = ["training.full_eval_every_frames=40", "eval.epsilon=0.9"]
+    left = whole(compose(tmp_path, "without", "dqn", words, frames=60))
+    monkeypatch.setattr("retrograd.training.video._check_finished", lambda path: 1 / 0)
+    right = whole(compose(tmp_path, "failing", "dqn", [*words, "eval.record_video=true"], frames=60))
+    assert differences(fingerprint(left), fingerprint(right)) == []
+    assert not list(right.glob(".*video*"))
+
+
 def test_a_forgotten_part_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutants that the tests above are made for: the step in flight, or the replay's steps, not restored."""
     from retrograd.training.player import Player
@@ -163,6 +229,45 @@ def test_without_replay_a_run_goes_on_and_says_what_is_not_exact(tmp_path: Path)
     assert any("replay is not part of the checkpoint" in note for note in resumed.notes)
     assert len(resumed.trainer.loop.replay) == 0
     finish(resumed.trainer)
+
+
+class TestOldCheckpoints:
+    """The best one and those of keep_every_frames stay; their replay does not, as no run goes on from them."""
+
+    def saved_run(self, folder: Path) -> Path:
+        words = ["checkpoint.every_frames=null", "checkpoint.keep_every_frames=20", "checkpoint.keep_last=2"]
+        trainer = build.build_trainer(compose(folder, "run", "dqn", words), quiet=True)
+        for stop in (20, 40, 60, 80):
+            while trainer.run.step < stop:
+                trainer.advance()
+            trainer.save_checkpoint()
+        trainer.close()
+        return trainer.folder
+
+    def test_only_the_last_ones_have_a_replay(self, tmp_path: Path) -> None:
+        run = self.saved_run(tmp_path)
+        names = [path.name for path in sorted((run / "checkpoints").glob("step_*"))]
+        assert names == ["step_000000020", "step_000000040", "step_000000060", "step_000000080"]
+        assert len(list((run / "replay").glob("index-*"))) == len(list((run / "replay").glob("light-*"))) == 2
+
+    def test_when_no_newer_one_is_left_an_old_one_goes_on_without(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run = self.saved_run(tmp_path)
+        for name in ("step_000000060", "step_000000080"):
+            (run / "checkpoints" / name / "agent.pt").write_bytes(b"damaged")
+        resumed = build.resume_trainer(run, quiet=True)
+        resumed.trainer.close()
+        assert resumed.trainer.run.step == 40
+        assert "step_000000040 is loaded without its replay" in caplog.text
+        assert any("not exact: the replay is not part of the checkpoint" in note for note in resumed.notes)
+
+    def test_a_damaged_replay_does_not_send_a_run_back_to_one_without(self, tmp_path: Path) -> None:
+        run = self.saved_run(tmp_path)
+        for segment in (run / "replay").glob("segment-*"):
+            segment.write_bytes(b"damaged")
+        with pytest.raises(CheckpointError, match=r"segment-\d+\.zst: has 7 bytes"):
+            build.resume_trainer(run, quiet=True)
 
 
 class TestTheCommand:
@@ -188,6 +293,113 @@ class TestTheCommand:
         assert [line["step"] for line in lines] == [100, 240]
         assert lines[1]["changed"] == {"training.total_env_frames": 300}
         assert json.loads((run / "summary.json").read_text())["env_frames"] == 300
+
+    def test_stopped_in_its_final_evaluation_beyond_the_budget(self, tmp_path: Path) -> None:
+        """Eight rows reach 100 frames with the 104th."""
+        config = compose(tmp_path, "run", "random", ["training.num_envs=8"], frames=100)
+        trainer = build.build_trainer(config.with_values({"training.light_eval_every_frames": None}), quiet=True)
+        stop_while_judging(trainer)
+        run = finish(trainer)
+        assert not (run / "summary.json").exists()
+        assert cli.main(["resume", str(run), "training.total_env_frames=90"]) == 2
+        assert cli.main(["resume", str(run)]) == 0
+        assert json.loads((run / "summary.json").read_text())["env_frames"] == 104
+
+    def test_what_a_resume_changed_outlives_a_kill_before_the_next_checkpoint(self, tmp_path: Path) -> None:
+        run = whole(compose(tmp_path, "run", "random", ["checkpoint.every_frames=null"]))
+        changes = {"training.total_env_frames": 140, "checkpoint.keep_last": 5}
+        build.resume_trainer(run, changes, quiet=True).trainer.close()
+        resumed = build.resume_trainer(run, quiet=True)
+        assert any("the budget is 140 frames, not 104" in note for note in resumed.notes)
+        assert resumed.trainer.store.rotation.keep_last == 5
+        resumed.trainer.close()
+        build.resume_trainer(run, {"training.total_env_frames": 120}, quiet=True).trainer.close()
+        assert retrograd.resume(run)["env_frames"] == 120
+
+    def test_a_replay_that_was_given_up_stays_given_up(self, tmp_path: Path) -> None:
+        trainer = build.build_trainer(compose(tmp_path, "run", "dqn", ["checkpoint.every_frames=null"]), quiet=True)
+        while trainer.run.step < 40:
+            trainer.advance()
+        trainer.save_checkpoint()
+        trainer.close()
+        next((trainer.folder / "replay").glob("segment-*")).write_bytes(b"damaged")
+        for changes in ({"checkpoint.replay": False}, {}):
+            resumed = build.resume_trainer(trainer.folder, changes, quiet=True)
+            assert len(resumed.trainer.loop.replay) == 0
+            resumed.trainer.close()
+
+    @pytest.mark.parametrize("text", ["training: 3", "training: {total_env_frames: -1}", "[", ""])
+    def test_a_config_file_that_is_damaged_is_told_and_not_needed(self, tmp_path: Path, text: str) -> None:
+        run = self.stopped_run(tmp_path)
+        (run / ".hydra" / "config.yaml").write_text(text)
+        resumed = build.resume_trainer(run, quiet=True)
+        assert any("config.yaml" in note and "the checkpoint's settings" in note for note in resumed.notes)
+        assert finish(resumed.trainer) == run
+
+    def test_on_a_full_disk_nothing_is_changed_and_the_reason_is_told(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Full(disk.FileSystem):
+            def create(self, path: Path) -> Any:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+        run = self.stopped_run(tmp_path)
+        logged = (run / "train_log.csv").read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "system", Full())
+            assert cli.main(["resume", str(run), "training.total_env_frames=300"]) == 6
+        told = capsys.readouterr().err
+        assert f"{run} cannot go on: No space left on device" in told
+        assert (run / "train_log.csv").read_bytes() == logged
+        assert not (run / "resumes.jsonl").exists()
+        assert cli.main(["resume", str(run)]) == 0
+
+    def test_logs_that_cannot_be_emptied_end_a_beginning_anew(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Stubborn(disk.FileSystem):
+            def unlink(self, path: Path) -> None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+        trainer = build.build_trainer(compose(tmp_path, "run", "random", ["checkpoint.every_frames=null"]), quiet=True)
+        for _ in range(20):
+            trainer.advance()
+        trainer.close()
+        monkeypatch.setattr(disk, "system", Stubborn())
+        assert cli.main(["resume", str(trainer.folder)]) == 6
+        assert "cannot go on: Input/output error" in capsys.readouterr().err
+
+    def test_its_own_files_count_as_room(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A disk with room for the run has it, too, when a part of the run lies there; looked at is the run's own."""
+        trainer = build.build_trainer(compose(tmp_path, "run", "dqn", ["checkpoint.every_frames=null"]), quiet=True)
+        while trainer.run.step < 40:
+            trainer.advance()
+        trainer.save_checkpoint()
+        trainer.close()
+        run = shutil.move(trainer.folder, tmp_path / "elsewhere")
+        looked_at = []
+
+        def usage(place: Path) -> Any:
+            looked_at.append(Path(place))
+            return type("Usage", (), {"free": 0})
+
+        monkeypatch.setattr("shutil.disk_usage", usage)
+        assert cli.main(["resume", str(run)]) == 2
+        assert looked_at == [run]
+        assert "0.00 GB free and the run needs" in capsys.readouterr().err
+        (run / "checkpoints" / "ballast").write_bytes(bytes(10**7))
+        assert cli.main(["resume", str(run)]) == 0
+
+    def test_a_failure_of_before_is_no_longer_the_runs_state(self, tmp_path: Path) -> None:
+        run = self.stopped_run(tmp_path)
+        (run / "failure.json").write_text('{"error": "non-finite loss"}')
+        (run / ".video-96.mp4").write_bytes(b"of a save that was killed")
+        build.resume_trainer(run, quiet=True).trainer.close()
+        assert not (run / "failure.json").exists()
+        assert "non-finite" in (run / "failure_before_resume.json").read_text()
+        assert not (run / ".video-96.mp4").exists()
 
     @pytest.mark.parametrize(
         ("word", "message"),
@@ -334,6 +546,54 @@ class TestFromPython:
         assert again.folder != tmp_path / "first"
         assert json.loads((again.folder / "summary.json").read_text())["env_frames"] == 240
         assert again.agent.updates == 2 * (150 // 16) + 2 * (90 // 16)  # type: ignore[attr-defined]
+
+    def test_a_loaded_agent_killed_at_once_goes_on_with_what_it_had_learned(self, tmp_path: Path) -> None:
+        settings = SETTINGS | {"output_dir": str(tmp_path), "run_name": "first"}
+        retrograd.PPO("retrograd/Catch-v0", settings, quiet=True).learn(total_frames=150)
+        folders = []
+        for killed in (False, True):
+            again = retrograd.PPO.load(tmp_path / "first")
+            again._quiet = True
+            trainer = again._begin(90)
+            for _ in range(10 if killed else 0):
+                trainer.advance()
+            if killed:
+                trainer.close()
+                trainer = build.resume_trainer(trainer.folder, quiet=True).trainer
+                assert trainer.run.step == 150
+            folders.append(finish(trainer))
+        assert differences(*map(fingerprint, folders)) == []
+
+    def test_counting_on_is_no_measure_of_speed(self, tmp_path: Path) -> None:
+        trainer = build.build_trainer(compose(tmp_path, "run", "random", frames=2000), quiet=True)
+        now = 100.0
+        trainer._clock = lambda: now
+        trainer.begin_at(1000)
+        now = 102.0
+        while trainer.run.step < 1020:
+            trainer.advance()
+        trainer.close()
+        assert [row["steps_per_second"] for row in read_csv(trainer.folder / "update_log.csv")] == [10.0]
+
+    def test_learning_twice_killed_at_once_keeps_budget_and_threads(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        measured = {"hardware.torch_threads": 1, "hardware.measure_threads": False}
+        monkeypatch.setattr(
+            "retrograd.build.run.with_measured_threads", lambda config, env: config.with_values(measured)
+        )
+        settings = SETTINGS | {"output_dir": str(tmp_path), "hardware.torch_threads": None}
+        model = retrograd.PPO("retrograd/Catch-v0", settings, quiet=True)
+        model.learn(total_frames=160)
+        assert model._trainer is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(model._trainer, "train", lambda: None)  # killed before its first step
+            model.learn(total_frames=160)
+        assert model.folder is not None
+        resumed = build.resume_trainer(model.folder, quiet=True)
+        resumed.trainer.close()
+        assert resumed.trainer.run.plan.total_steps == 320
+        assert "torch_threads: 1" in resumed.trainer.config_yaml
 
 
 @pytest.mark.nightly

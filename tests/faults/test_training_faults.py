@@ -13,9 +13,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from injection import NO_SPACE, FaultyDisk, installed
 
@@ -101,6 +104,31 @@ def test_the_third_failed_save_ends_the_run(quick_path: Path, record_property: A
     assert trainer.run.step in range(800, 1010)
     assert load_newest(trainer.folder).step == 200
     record_property("figure", "training went on after 2 failed saves, ended at the 3rd, last good checkpoint intact")
+
+
+def test_a_save_that_fails_leaves_no_video(quick_path: Path) -> None:
+    words = ["training.full_eval_every_frames=200", "checkpoint.every_frames=null", "training.total_env_frames=600"]
+    trainer = make(quick_path, *words, "eval.full_episodes=1")
+    trainer.record_video = True
+    trainer.judge = Filming(trainer.judge)
+    with installed(Weather(trainer, 390, 590)):
+        trainer.train()
+    trainer.close()
+    assert [path.name for path in sorted((trainer.folder / "checkpoints").glob("step_*"))] == [
+        "step_000000200",
+        "step_000000600",
+    ]
+    assert not list(trainer.folder.glob(".*video*"))
+
+
+class Filming:
+    """A judge whose videos take no encoder."""
+
+    def __init__(self, judge: Any) -> None:
+        self.evaluate = judge.evaluate
+
+    def record(self, path: Path, *, step: int) -> None:
+        path.write_bytes(b"moving pictures")
 
 
 def test_a_run_short_of_memory_saves_and_leaves(quick_path: Path) -> None:
@@ -199,6 +227,69 @@ def test_signals_to_a_real_process(number: signal.Signals, code: int, quick_path
     assert load_newest(quick_path / "run").step == json.loads(out)["stopped_at_step"] > first
     assert f"{number.name}: saving a checkpoint" in err
     record_property("figure", f"saved and left {took:.1f} s after {number.name}, exit code {code}")
+
+
+@contextmanager
+def team(folder: Path, agent: str) -> Iterator[subprocess.Popen[str]]:
+    """Two workers and the first process, at work in a group of their own, of which nobody is left in the end."""
+    own = [word for word in TINY if word.split(".")[0] in ("env=cartpole", "eval", "hardware") or "_eval_" in word]
+    words = [*own, f"agent={agent}", "agent.workers=2", "training.num_envs=1", "training.log_every_steps=100"]
+    words += ["training.total_env_frames=100000000", "checkpoint.every_frames=null", f"output_dir={folder}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "retrograd", "train", *words, "run_name=run"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for(folder / "run" / "update_log.csv", process)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("agent", "number"), [("a3c", signal.SIGINT), ("impala", signal.SIGTERM)])
+def test_signals_to_a_whole_group(agent: str, number: signal.Signals, quick_path: Path, record_property: Any) -> None:
+    """As a terminal and a cluster send them: workers go on after SIGUSR1, and the run is saved after the other one."""
+    with team(quick_path, agent) as process:
+        os.killpg(process.pid, signal.SIGUSR1)
+        wait_for(quick_path / "run" / "checkpoints" / "latest", process)
+        first = load_newest(quick_path / "run").step
+        begun = time.monotonic()
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=60)
+        took = time.monotonic() - begun
+    assert process.returncode == 128 + number, err
+    assert "Traceback" not in err
+    assert load_newest(quick_path / "run").step == json.loads(out)["stopped_at_step"] > first
+    record_property("figure", f"{agent} saved and left {took:.1f} s after {number.name} to its group")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("agent", ["a3c", "impala"])
+def test_no_worker_outlives_a_killed_learner(agent: str, quick_path: Path, record_property: Any) -> None:
+    """Not even those of IMPALA that wait for it, with all they can hold played: as while it is stopped here."""
+    with team(quick_path, agent) as process:
+        learner = psutil.Process(process.pid)
+        workers = [child for child in learner.children() if "spawn_main" in " ".join(child.cmdline())]
+        assert len(workers) == 2
+        learner.suspend()
+        before, now = None, [worker.cpu_times() for worker in workers]
+        while agent == "impala" and before != now:
+            time.sleep(0.3)
+            before, now = now, [worker.cpu_times() for worker in workers]
+        begun = time.monotonic()
+        learner.kill()
+        while any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers):
+            assert time.monotonic() - begun < 10
+            time.sleep(0.02)
+        took = time.monotonic() - begun
+        assert "Traceback" not in process.communicate()[1]
+    record_property("figure", f"workers of {agent} were gone {took:.1f} s after their learner was killed")
 
 
 @pytest.mark.faults

@@ -316,7 +316,7 @@ def test_save_interrupted_at_any_call_leaves_a_loadable_newest(
     assert not list((tmp_path / "checkpoints").glob(".tmp-*"))
 
 
-def test_failed_save_keeps_the_video_for_the_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_leaves_the_video_to_whoever_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from retrograd.core.errors import InUseError
+from retrograd.core.errors import InUseError, UsageError
 from retrograd.training import lock
 from retrograd.training.lock import RunLock
 
@@ -57,3 +57,9 @@ def test_a_dead_process_is_never_named(tmp_path: Path, killed: int, monkeypatch:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(InUseError, match="in use by another process"):
             RunLock(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(UsageError, match=f"the run folder {tmp_path} cannot be locked: Is a directory"):
+        RunLock(tmp_path)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from retrograd.build.disk_space import check_disk
+from retrograd.build.disk_space import check_disk, checkpoints_kept
+from retrograd.config import ConfigManager
 from retrograd.core.errors import ResourceError, UsageError
 from retrograd.training.resources import MemoryWatch, SaveGuard, _container_memory, memory_left
 
@@ -76,3 +77,36 @@ def test_a_run_that_would_fill_the_disk_is_refused_with_the_figures(
     with pytest.raises(UsageError, match=r"0\.10 GB free and the run needs 0\.18 GB: 5 checkpoints of 0\.012 GB"):
         check_disk(place, parts={"network": network}, checkpoints=5, replay_bytes=10**9)
     assert not place.exists()
+
+
+def test_what_lies_there_already_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = torch.nn.Linear(1000, 1000, bias=False)  # 4 MB; five checkpoints of it with an optimizer 66
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 60 * 10**6}))
+    for name in ("checkpoints/step_000000001", "replay", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "elsewhere" / "file").write_bytes(bytes(4 * 10**6))
+    (tmp_path / "replay" / "segment").write_bytes(bytes(4 * 10**6))
+    with pytest.raises(UsageError, match=r"0\.06 GB free and the run needs 0\.06 GB more"):
+        check_disk(tmp_path, parts={"network": network}, checkpoints=5, replay_bytes=0)
+    (tmp_path / "checkpoints" / "step_000000001" / "agent.pt").write_bytes(bytes(4 * 10**6))
+    check_disk(tmp_path, parts={"network": network}, checkpoints=5, replay_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ([], 5),  # the last three, the best and the one being written
+        (["checkpoint.keep_every_frames=1000"], 5 + 10),
+        (["checkpoint.keep_every_frames=1"], 5 + 20),  # no more than are saved
+        (["checkpoint.keep_every_frames=1", "training.full_eval_every_frames=2000"], 5 + 20 + 5),
+        (["checkpoint.keep_every_frames=1000", "checkpoint.every_frames=null"], 5),
+        (
+            ["checkpoint.keep_every_frames=1000", "checkpoint.every_frames=null", "training.eval_every_episodes=5"],
+            5 + 10,
+        ),
+    ],
+)
+def test_checkpoints_that_stay_for_good_are_counted(words: list[str], kept: int) -> None:
+    place = ["training.total_env_frames=10000", "checkpoint.every_frames=500", "training.full_eval_every_frames=null"]
+    episodes = ["training.eval_every_episodes=null", "training.checkpoint_every_episodes=null"]
+    assert checkpoints_kept(ConfigManager(None).compose([*place, *episodes, *words])) == kept

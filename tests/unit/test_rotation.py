@@ -78,6 +78,15 @@ def test_the_replay_is_told_which_files_are_still_named(tmp_path: Path) -> None:
     assert told == [{"a"}, {"a", "b"}, {"a", "b", "c"}, {"b", "c"}]
 
 
+def test_the_replay_of_what_is_kept_for_other_reasons_goes(tmp_path: Path) -> None:
+    told: list[set[str]] = []
+    store = CheckpointStore(tmp_path, Rotation(keep_last=2, keep_every_frames=4), keep_replay_files=told.append)
+    for step, name in enumerate("abcd", start=1):
+        save(store, step, score=-step, replay={name})
+    assert steps(tmp_path) == [1, 2, 3, 4]
+    assert told == [{"a"}, {"a", "b"}, {"b", "c"}, {"c", "d"}]
+
+
 def test_the_writer_does_one_thing_at_a_time_and_tells_of_errors_once() -> None:
     writer, go = Writer(), threading.Event()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from retrograd.config import Config
 from retrograd.core.errors import UsageError
 
 SAFETY = 1.1
@@ -16,19 +17,40 @@ REPLAY_SHARE = 0.1
 
 
 def check_disk(folder: Path, *, parts: Mapping[str, Any], checkpoints: int, replay_bytes: int) -> None:
-    """Refuse a run whose checkpoints would fill the disk: ``checkpoints`` of ``parts`` and one replay beside them."""
+    """Refuse a run whose checkpoints would fill the disk: ``checkpoints`` of ``parts`` and one replay beside them.
+
+    What lies in the run's ``folder`` already, if it goes on, needs no room any more.
+    """
     one = MOMENTS * sum(_bytes(part.state_dict()) for part in parts.values())
-    needed = int(SAFETY * (one * checkpoints + replay_bytes * REPLAY_SHARE))
+    present = _size(folder / "checkpoints") + _size(folder / "replay")
+    needed = int(SAFETY * (one * checkpoints + replay_bytes * REPLAY_SHARE)) - present
     place = folder.absolute()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     if needed > free:
         raise UsageError(
-            f"{place} has {free / 1e9:.2f} GB free and the run needs {needed / 1e9:.2f} GB: {checkpoints} checkpoints "
-            f"of {one / 1e9:.3f} GB and {replay_bytes * REPLAY_SHARE / 1e9:.2f} GB for its replay; choose another "
-            "output_dir, or lower checkpoint.keep_last, or set checkpoint.replay=false"
+            f"{place} has {free / 1e9:.2f} GB free and the run needs {needed / 1e9:.2f} GB{' more' * bool(present)}: "
+            f"{checkpoints} checkpoints of {one / 1e9:.3f} GB and {replay_bytes * REPLAY_SHARE / 1e9:.2f} GB for its "
+            f"replay; {'make room' if present else 'choose another output_dir'}, or lower checkpoint.keep_last, or "
+            "raise checkpoint.keep_every_frames, or set checkpoint.replay=false"
         )
+
+
+def checkpoints_kept(config: Config) -> int:
+    """How many there may be at once: the last ones, the best, the one being written, and those that stay for good."""
+    checkpoint, training = config["checkpoint"], config["training"]
+    frames, every = training["total_env_frames"], checkpoint["keep_every_frames"]
+    staying = 0 if every is None else frames // every
+    if training["checkpoint_every_episodes"] is None and training["eval_every_episodes"] is None:
+        cadences = (checkpoint["every_frames"], training["full_eval_every_frames"])
+        staying = min(staying, sum(frames // cadence for cadence in cadences if cadence is not None))
+    kept: int = checkpoint["keep_last"] + 2 + staying
+    return kept
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _bytes(state: Any) -> int:

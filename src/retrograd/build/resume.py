@@ -12,7 +12,7 @@ import yaml
 
 from retrograd.build.run import assemble, open_environments
 from retrograd.config import Config, from_saved
-from retrograd.core.errors import CheckpointError, UsageError, suggest
+from retrograd.core.errors import CheckpointError, ResourceError, RetrogradError, UsageError, suggest
 from retrograd.core.plain_yaml import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -103,10 +103,28 @@ class _Resume:
         self.notes: list[str] = []
         self.checkpoint: Checkpoint | None = None
         if has_checkpoint(folder):
-            without = overrides.get("checkpoint.replay") is False
-            self.checkpoint = load_newest(folder, with_replay=not without)
-        self.saved = from_saved(self.checkpoint.config if self.checkpoint else _read_config(folder))
-        self.config = change(self.saved, overrides)
+            last = self._last_settings()
+            with_replay = overrides.get("checkpoint.replay", last.get("checkpoint.replay")) is not False
+            self.checkpoint = load_newest(folder, with_replay=with_replay)
+            self.saved = from_saved(self.checkpoint.config)
+        else:
+            last, self.saved = {}, from_saved(_read_config(folder))
+        changed = {key: value for key, value in last.items() if _at(self.saved, key) != value}
+        self.config = change(self.saved.with_values(changed), overrides)
+
+    def _last_settings(self) -> dict[str, Any]:
+        """What may change, as the last process had it: one that died before its next checkpoint left it here alone."""
+        try:
+            config = from_saved(_read_config(self.folder))
+        except (RetrogradError, TypeError, AttributeError) as error:
+            path = self.folder / ".hydra" / "config.yaml"
+            self.notes.append(f"{path} is damaged, so the checkpoint's settings are used ({error})")
+            return {}
+        groups = {key: _at(config, key) for key in CHANGEABLE}
+        settings = {key: value for key, value in groups.items() if not isinstance(value, Mapping)}
+        for group, inner in groups.items():
+            settings |= {f"{group}.{key}": inner[key] for key in inner} if isinstance(inner, Mapping) else {}
+        return {key: value for key, value in settings.items() if key not in FIXED}
 
     def build(self, lock: RunLock, env: Any, command_line: Sequence[str], quiet: bool, *, named: Path) -> Resumed:
         checkpoint = self.checkpoint
@@ -116,17 +134,25 @@ class _Resume:
         builder, envs = open_environments(self.config, env)
         try:
             start = checkpoint.step if checkpoint is not None else 0
-            trainer = assemble(builder, envs, lambda: lock, quiet=quiet, start_step=start)
-            if checkpoint is not None:
-                self._restore(trainer, builder, checkpoint)
-            else:
-                trainer.logger.begin_again()
-                self.notes.append("there is no checkpoint yet: the run begins again at step 0")
-            self._record(command_line)
+            trainer = assemble(builder, envs, lambda: lock, place=self.folder, quiet=quiet, start_step=start)
+            self._go_on(trainer, builder, command_line)
         except BaseException:
             envs.close()
             raise
         return Resumed(trainer, tuple(self.notes))
+
+    def _go_on(self, trainer: Trainer, builder: Builder, command_line: Sequence[str]) -> None:
+        from retrograd.training.resources import describe
+
+        try:
+            if self.checkpoint is not None:
+                self._restore(trainer, builder, self.checkpoint)
+            else:
+                trainer.logger.begin_again()
+                self.notes.append("there is no checkpoint yet: the run begins again at step 0")
+            self._record(command_line)
+        except OSError as error:
+            raise ResourceError(f"the run {self.folder} cannot go on: {describe(error)}") from error
 
     def _check_named(self, named: Path, checkpoint: Checkpoint) -> None:
         if named.parent.name == "checkpoints" and named != checkpoint.path.resolve():
@@ -136,7 +162,7 @@ class _Resume:
             )
 
     def _check_budget(self, checkpoint: Checkpoint) -> None:
-        frames = self.config["training"]["total_env_frames"]
+        planned, frames = (config["training"]["total_env_frames"] for config in (self.saved, self.config))
         episodes, played = self.config["training"]["total_episodes"], int(checkpoint.parts["run"]["episodes"])
         spent = checkpoint.env_frames >= frames or (episodes is not None and played >= episodes)
         finished = bool(checkpoint.parts["trainer"]["finished"])
@@ -146,7 +172,8 @@ class _Resume:
                 "to go on give it more, e.g. training.total_env_frames="
                 f"{2 * checkpoint.env_frames}" + ("" if episodes is None else f" training.total_episodes={2 * played}")
             )
-        if spent and not finished and checkpoint.env_frames > frames:
+        # the last vector step may go beyond a budget that was meant from the start
+        if not finished and frames < min(planned, checkpoint.env_frames):
             raise UsageError(
                 f"training.total_env_frames={frames}: the run has played {checkpoint.env_frames:,} frames already"
             )
@@ -168,17 +195,16 @@ class _Resume:
         for name, own in (("run", trainer.run), ("logger", trainer.logger), ("trainer", trainer)):
             _load(own, name, checkpoint)
         load_rng_states(builder.streams, checkpoint.rng)
-        if bool(parts["trainer"]["finished"]):
-            if trainer.run.spent(trainer.run.step):
-                trainer.load_finished(checkpoint)
-            else:
-                (self.folder / "summary.json").unlink(missing_ok=True)  # it is no longer the end
+        if bool(parts["trainer"]["finished"]) and trainer.run.spent(trainer.run.step):
+            trainer.load_finished(checkpoint)
+        else:
+            (self.folder / "summary.json").unlink(missing_ok=True)  # it is no longer the end
         self._tell(trainer, checkpoint)
 
     def _load_replay(self, trainer: Trainer, checkpoint: Checkpoint) -> None:
         from retrograd.replay.saving import ReplaySaver
 
-        if checkpoint.replay is None or self.overrides.get("checkpoint.replay") is False:
+        if checkpoint.replay is None or not self.config["checkpoint"]["replay"]:
             self.notes.append(
                 "not exact: the replay is not part of the checkpoint, so it fills anew before learning goes on"
             )
@@ -209,11 +235,11 @@ class _Resume:
             self.notes.append(f"the budget is {new:,} frames, not {old:,}; schedules over the whole run follow it")
 
     def _record(self, command_line: Sequence[str]) -> None:
-        """The folder tells how often the run went on, and with which changes."""
-        from retrograd.training import durable
+        """The folder tells how often the run went on, and with which changes; what ended it before is put away."""
+        from retrograd.training import durable, failure
         from retrograd.training.versions import hide_home
 
-        if self.config != self.saved:
+        if self.overrides or self.config != self.saved:
             durable.write_text(self.folder / ".hydra" / "config.yaml", self.config.to_yaml())
         entry = {
             "step": self.checkpoint.step if self.checkpoint else 0,
@@ -224,6 +250,9 @@ class _Resume:
         }
         with open(self.folder / "resumes.jsonl", "ab") as file:
             file.write(durable.encode_json_line(entry))
+        failure.set_aside(self.folder)
+        for leftover in self.folder.glob(".*video-*.mp4"):  # of a save that was killed
+            leftover.unlink()
 
 
 def change(config: Config, overrides: Mapping[str, Any]) -> Config:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads, use_device
-from retrograd.build.disk_space import check_disk
+from retrograd.build.disk_space import check_disk, checkpoints_kept
 from retrograd.build.hardware import check_switches, compile_agent, set_allocators
 from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
 from retrograd.build.threads import with_measured_threads
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str] = (), quiet: bool = False) -> Trainer:
     """Check what can be checked, make the parts, and only then the run folder."""
-    run_folder(config)
+    planned = run_folder(config)
     config = with_measured_threads(config, env)
     builder, envs = open_environments(config, env)
     locks: list[RunLock] = []
@@ -43,7 +43,7 @@ def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str
         return locks[0]
 
     try:
-        return assemble(builder, envs, open_folder, quiet=quiet)
+        return assemble(builder, envs, open_folder, place=planned, quiet=quiet)
     except BaseException as error:
         envs.close()
         for lock in locks:
@@ -110,9 +110,18 @@ def make_plan(config: Config, spec: EnvSpec) -> Plan:
 
 
 def assemble(
-    builder: Builder, envs: VecEnv, open_folder: Callable[[], RunLock], *, quiet: bool, start_step: int = 0
+    builder: Builder,
+    envs: VecEnv,
+    open_folder: Callable[[], RunLock],
+    *,
+    place: Path,
+    quiet: bool,
+    start_step: int = 0,
 ) -> Trainer:
-    """The trainer of a new run or of one that goes on; ``open_folder`` is asked last, when all else is there."""
+    """The trainer of a new run or of one that goes on; ``open_folder`` is asked last, when all else is there.
+
+    ``place`` is where the disk must have room: the run's folder, there already or not.
+    """
     from retrograd.replay.saving import ReplaySaver
     from retrograd.tracking.csv import CsvSink
     from retrograd.tracking.logger import Logger
@@ -137,9 +146,9 @@ def assemble(
     loop = _with_machine_metrics(Loop(*builder.loop(agent, envs, run)), builder, envs)
     saves_replay = loop.replay is not None and config["checkpoint"]["replay"]
     check_disk(
-        Path(config["output_dir"]),
+        place,
         parts=agent.parts,
-        checkpoints=config["checkpoint"]["keep_last"] + 2,  # the best, and the one being written
+        checkpoints=checkpoints_kept(config),
         replay_bytes=memory_needed(config) - FIXED_BYTES if saves_replay else 0,
     )
     lock = open_folder()

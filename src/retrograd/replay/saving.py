@@ -16,6 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -86,17 +87,21 @@ class ReplaySaver:
     ) -> dict[str, Any]:
         disk.make_folders(self.folder)
         number = self._next_number()
-        if ranges:
-            segment = self._write(f"segment-{number:06d}.zst", chunks)
-            segments = [*segments, segment | {"ranges": ranges}]
         name = f"index-{number:06d}.json"
-        complete = index | {
-            "name": name,
-            "segments": segments,
-            "light": self._write(f"light-{number:06d}.zst", [light]),
-        }
-        data = json.dumps(complete, indent=1).encode()
-        self._replace(name, data)
+        try:
+            if ranges:
+                segment = self._write(f"segment-{number:06d}.zst", chunks)
+                segments = [*segments, segment | {"ranges": ranges}]
+            complete = index | {
+                "name": name,
+                "segments": segments,
+                "light": self._write(f"light-{number:06d}.zst", [light]),
+            }
+            data = json.dumps(complete, indent=1).encode()
+            self._replace(name, data)
+        except BaseException:
+            self._remove_save(number)
+            raise
         self._index = complete  # only now: after a failed save the one before must stay what later ones keep
         parts = [*segments, complete["light"]]
         files = {part["file"]: {"bytes": part["bytes"], "sha256": part["sha256"]} for part in parts}
@@ -110,6 +115,13 @@ class ReplaySaver:
         for path, _ in self._own_files() if self.folder.is_dir() else ():
             if path.name not in names:
                 disk.remove_file(path)
+
+    def _remove_save(self, number: int) -> None:
+        """All that a failed save has written: a disk that was full needs the room for the next try."""
+        with suppress(OSError):
+            for path, of_save in sorted(self._own_files()):  # the index first: it must not name what is gone
+                if of_save == number:
+                    disk.remove_file(path)
 
     def load(self, replay: Replay[Any], name: str | None = None) -> None:
         """Fill a replay of the same layout; from then on it gives the samples the saved one would have given.

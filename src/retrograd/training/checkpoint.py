@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from retrograd.training.manifest import (
     Entries,
     best_of,
     describe_files,
+    replay_folder,
     scan,
     seal,
     step_of,
@@ -76,7 +77,8 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run; the run's only writer of them.
 
-    ``keep_replay_files`` is told after each save which files of the replay are still named by a checkpoint.
+    ``keep_replay_files`` is told after each save which files of the replay the newest checkpoints name: those that are
+    kept for other reasons lose theirs, or each would keep a whole replay on the disk.
     """
 
     def __init__(
@@ -180,17 +182,18 @@ class CheckpointStore:
             "replay": None if replay is None else dict(replay),
         }
 
-    def _rotate(self, newest: Path) -> None:
+    def _rotate(self, written: Path) -> None:
         """Bring the index up to date, then remove what nothing asks to keep."""
         entries, _ = scan(self.folder)
         kept, dropped = self.rotation.split(entries)
         if dropped:
-            verify(newest)  # nothing goes before what replaces it has been read back
+            verify(written)  # nothing goes before what replaces it has been read back
         self._index(kept)
         for path, _ in dropped:
             durable.discard_folder(path)
         if self._keep_replay_files is not None:
-            named = (entry["replay"]["files"] for _, entry in kept if entry.get("replay") is not None)
+            newest = self.rotation.newest(kept)
+            named = (entry["replay"]["files"] for _, entry in newest if entry.get("replay") is not None)
             self._keep_replay_files({name for files in named for name in files})
 
     def _index(self, entries: Entries) -> None:
@@ -266,7 +269,10 @@ def load(path: Path, *, prefer: Literal["best", "latest"] = "best", with_replay:
 
 
 def load_newest(run_folder: Path, *, with_replay: bool = False) -> Checkpoint:
-    """The newest checkpoint that is whole; each newer one that is not is named in a warning."""
+    """The newest checkpoint that is whole; each newer one that is not is named in a warning.
+
+    If none is whole with its replay, one that has outlived its replay is loaded without.
+    """
     folder = run_folder / "checkpoints" if (run_folder / "checkpoints").is_dir() else run_folder
     readable, unreadable = scan(folder)
     problems: list[str] = []
@@ -277,6 +283,8 @@ def load_newest(run_folder: Path, *, with_replay: bool = False) -> Checkpoint:
             break
         except CheckpointError as error:
             problems.append(str(error))
+    if loaded is None and with_replay:
+        loaded = _load_without_replay(readable)
     problems += [text for path, text in unreadable.items() if loaded is None or step_of(path) >= loaded.step]
     for problem in problems:
         log.warning("checkpoint skipped: %s", problem)
@@ -284,6 +292,23 @@ def load_newest(run_folder: Path, *, with_replay: bool = False) -> Checkpoint:
         found = "; ".join(problems) if problems else "it has no folder step_<number>"
         raise CheckpointError(f"no valid checkpoint in {folder}: {found}")
     return loaded
+
+
+def _load_without_replay(entries: Entries) -> Checkpoint | None:
+    """The newest one that is whole but for its replay, if that was removed with age.
+
+    A replay that is damaged is another matter: whoever wants to do without it can go on from the newest step.
+    """
+    for path, entry in reversed(entries):
+        try:
+            loaded = load(path)
+        except CheckpointError:
+            continue
+        if (replay_folder(path) / entry["replay"]["index"]).exists():
+            return None
+        log.warning("%s is loaded without its replay, which only the last checkpoints of a run keep", path)
+        return replace(loaded, replay=None)
+    return None
 
 
 def _replace_dangling(link: Path) -> Path:

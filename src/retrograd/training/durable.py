@@ -24,6 +24,7 @@ __all__ = [
     "encode_json_line",
     "publish_folder",
     "remove_folder",
+    "removed_on_error",
     "rename",
     "replace_link",
     "sync_file",
@@ -119,6 +120,18 @@ def replace_link(link: Path, target: str) -> None:
     except BaseException:
         with suppress(OSError):
             disk.remove_file(temporary)
+        raise
+
+
+@contextmanager
+def removed_on_error(path: Path | None) -> Iterator[None]:
+    """A file, if there is one, that is of no use once the block has failed."""
+    try:
+        yield
+    except BaseException:
+        if path is not None:
+            with suppress(OSError):
+                disk.remove_file(path)
         raise
 
 

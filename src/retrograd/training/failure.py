@@ -13,6 +13,7 @@ from retrograd.core.errors import FailureGate
 from retrograd.training import durable
 
 REPORT, BATCH = "failure.json", "failure_batch.npz"
+EARLIER = "failure_before_resume.json"
 
 
 def dump_failure(folder: Path, failure: FailureGate, report: Mapping[str, Any]) -> None:
@@ -33,3 +34,9 @@ def dump_failure(folder: Path, failure: FailureGate, report: Mapping[str, Any]) 
         return
     shown = f"{folder / REPORT} and {BATCH}" if failure.batch else f"{folder / REPORT}"
     failure.add_note(f"Details: {shown}; the last good checkpoint is untouched.")
+
+
+def set_aside(folder: Path) -> None:
+    """The run goes on: what stopped it once is kept under another name, as it is no longer how the run stands."""
+    if (folder / REPORT).exists():
+        durable.rename(folder / REPORT, folder / EARLIER)

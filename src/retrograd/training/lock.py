@@ -6,10 +6,11 @@ import json
 import os
 import platform
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from retrograd.core.errors import InUseError
+from retrograd.core.errors import InUseError, UsageError
 
 try:
     import fcntl
@@ -32,7 +33,10 @@ class RunLock:
         """Take it, if it is not held here already."""
         if self._file is not None:
             return
-        file = open(self.folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open on purpose
+        try:
+            file = open(self.folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open on purpose
+        except OSError as error:
+            raise self._refused(error) from error
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,11 +46,19 @@ class RunLock:
             raise InUseError(
                 f"the run folder {self.folder} is in use by {holder}; wait for it, or stop it first"
             ) from error
-        file.seek(0)
-        file.truncate()
-        json.dump({"pid": os.getpid(), "host": platform.node()}, file)
-        file.flush()
+        try:
+            file.seek(0)
+            file.truncate()
+            json.dump({"pid": os.getpid(), "host": platform.node()}, file)
+            file.flush()
+        except OSError as error:
+            with suppress(OSError):
+                file.close()
+            raise self._refused(error) from error
         self._file = file
+
+    def _refused(self, error: OSError) -> UsageError:
+        return UsageError(f"the run folder {self.folder} cannot be locked: {error.strerror or error}")
 
     def release(self) -> None:
         """Free it; the file stays, as removing it could take away another one's lock."""

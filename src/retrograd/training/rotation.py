@@ -21,11 +21,15 @@ class Rotation:
         if self.keep_every_frames is not None and self.keep_every_frames < 1:
             raise UsageError(f"keep_every_frames is {self.keep_every_frames}: must be at least 1")
 
+    def newest(self, entries: Entries) -> Entries:
+        """The last ones: a run goes on from one of these, so they alone need a replay."""
+        return entries if self.keep_last is None else entries[-self.keep_last :]
+
     def split(self, entries: Entries) -> tuple[Entries, Entries]:
         """What stays and what goes, of checkpoints in the order in which they were saved."""
         if self.keep_last is None:
             return entries, []
-        kept = {path for path, _ in entries[-self.keep_last :]}
+        kept = {path for path, _ in self.newest(entries)}
         best = best_of(entries)
         if best is not None:
             kept.add(best)

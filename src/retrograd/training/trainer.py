@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,7 +83,7 @@ class Trainer:
         self._writer, self._guard = Writer(), SaveGuard()
         self._memory = memory if memory is not None else MemoryWatch(None)
         self._short: str | None = None  # of memory: why the run has to stop
-        self._owed: str | None = None  # the evaluation that a signal interrupted
+        self._owed: Sequence[str] = ()  # evaluations that are due, or were when a signal interrupted the first of them
         self._saved_step = 0
         self._clock = clock
         self._started = self._logged_at = clock()
@@ -101,8 +101,7 @@ class Trainer:
         if self._lock is not None:
             self._lock.acquire()
         try:
-            if self._owed is not None:
-                self._evaluate_due(self._owed)
+            self._evaluate_owed()
             while not self.run.stop_requested and self.advance():
                 pass
             return self._stop() if self.run.stop_requested else self._finish()
@@ -124,7 +123,7 @@ class Trainer:
             if due.pause:
                 self._pause(due)
             if self._save_is_due(due):
-                self._begin_save(None)
+                self._begin_save()
             if self._writer.failed:
                 self._await_save()
             self._short = self._memory.problem()
@@ -140,6 +139,11 @@ class Trainer:
         while self.run.episodes == episodes and self.advance():
             pass
 
+    def begin_at(self, step: int) -> None:
+        """Count on from a step that another run has reached."""
+        self.run.begin_at(step)
+        self._logged_at, self._logged_step = self._clock(), step
+
     def extend(self, total_steps: int, config_yaml: str) -> None:
         """Allow the run to go on to ``total_steps``; schedules that span the run are stretched with it."""
         self.run.plan = replace(self.run.plan, total_steps=total_steps)
@@ -153,26 +157,41 @@ class Trainer:
 
     def evaluate(self, eval_type: str = "full", episodes: int | None = None) -> dict[str, Any]:
         """Play unclipped full games, log the scores and return their summary."""
+        return self._evaluate(eval_type, episodes)[0]
+
+    def _evaluate(
+        self, eval_type: str, episodes: int | None = None, *, film: bool = False
+    ) -> tuple[dict[str, Any], Path | None]:
+        """The summary, and a video if one was asked for and came about; on a signal neither, and nothing is logged."""
         if episodes is None:
             episodes = self.light_episodes if eval_type == "light" else self.full_episodes
-        begun, before = self._clock(), rng_states(self.streams)
-        noise = self.agent.parts.get("noise")
-        noise_before = None if noise is None else noise.state_dict()
+        begun, before = self._clock(), self._random_states()
         try:
             summary = self.judge.evaluate(episodes=episodes, step=self.run.step)
+            video = self._video() if film else None
         except Stopped:  # as if it had not begun: it will be played again, with the same random numbers
-            load_rng_states(self.streams, before)
-            if noise is not None and noise_before is not None:
-                noise.load_state_dict(noise_before)
+            self._load_random_states(before)
             raise
         self.logger.log_evaluation(summary, step=self.run.step, env_frames=self.run.env_frames, eval_type=eval_type)
+        if video is not None:
+            self.logger.log_video(video, step=self.run.step)
         self._paused_seconds += self._clock() - begun
-        return summary
+        return summary, video
 
-    def save_checkpoint(self, summary: Mapping[str, Any] | None = None) -> Path:
-        """Write a checkpoint, on the disk when this returns; with the summary of a full evaluation also its score
-        and a video."""
-        self._begin_save(summary)
+    def _random_states(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """All that games of an evaluation change and the training goes on with."""
+        noise = self.agent.parts.get("noise")
+        return rng_states(self.streams), None if noise is None else noise.state_dict()
+
+    def _load_random_states(self, states: tuple[dict[str, Any], dict[str, Any] | None]) -> None:
+        load_rng_states(self.streams, states[0])
+        if states[1] is not None:
+            self.agent.parts["noise"].load_state_dict(states[1])
+
+    def save_checkpoint(self, summary: Mapping[str, Any] | None = None, video: Path | None = None) -> Path:
+        """Write a checkpoint, on the disk when this returns; with the summary of a full evaluation also its score.
+        The video, if there is one, goes into it."""
+        self._begin_save(summary, video)
         begun = self._clock()
         try:
             path = self._writer.wait()
@@ -193,18 +212,29 @@ class Trainer:
         except (OSError, CheckpointError) as error:
             self._guard.failed(error, self._saved_step)
 
-    def _begin_save(self, summary: Mapping[str, Any] | None) -> None:
+    def _begin_save(self, summary: Mapping[str, Any] | None = None, video: Path | None = None) -> None:
         """Copy the state of this moment and go on; the writer puts it on the disk meanwhile."""
         begun = self._clock()
-        self._await_save()
+        with durable.removed_on_error(video):  # no other save has a use for it
+            self._await_save()
+            job = self._prepare_save(summary, video)
+        self._saved_step = self.run.step
+
+        def write() -> Path:
+            with durable.removed_on_error(video):
+                return job()
+
+        self._writer.submit(write)
+        self._paused_seconds += self._clock() - begun
+
+    def _prepare_save(self, summary: Mapping[str, Any] | None, video: Path | None) -> Callable[[], Path]:
         require_finite_state(self.run.step, {name: part.state_dict() for name, part in self.agent.parts.items()})
-        video = self._video() if summary is not None and self.record_video else None
         parts: dict[str, Stateful | Mapping[str, Any]] = {**self.agent.parts, **self.loop.parts}
         if self.loop.player is not None:
             self.loop.player.settle()
             parts |= {"player": self.loop.player, "envs": self.envs.snapshot()}
         self.logger.save_logs()  # the rows that the checkpoint counts must be there after a power cut, too
-        job = self.store.prepare(
+        return self.store.prepare(
             step=self.run.step,
             env_frames=self.run.env_frames,
             parts={**parts, "run": self.run, "logger": self.logger, "trainer": self},
@@ -215,22 +245,20 @@ class Trainer:
             score=None if summary is None else summary["mean_return"],
             replay=None if self.replay_files is None else self.replay_files.prepare(self.loop.replay),
         )
-        self._saved_step = self.run.step
-        self._writer.submit(job)
-        self._paused_seconds += self._clock() - begun
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "wall_seconds": self._clock() - self._started,
             "finished": self._ended,
-            "owed": self._owed,
+            "owed": list(self._owed),
             "torch_threads": torch.get_num_threads(),  # sums of floating point numbers depend on it
         }
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self._started = self._clock() - float(state["wall_seconds"])
         self._logged_at, self._logged_step = self._clock(), self.run.step
-        self._owed = state.get("owed")
+        owed = state.get("owed") or ()
+        self._owed = (owed,) if isinstance(owed, str) else tuple(owed)  # older checkpoints name the one
 
     def load_finished(self, checkpoint: Checkpoint) -> None:
         """The run had ended when this was saved: its last evaluation need not be played again."""
@@ -263,23 +291,21 @@ class Trainer:
         return asked or (due.checkpoint and not due.full_eval and not self.run.spent(self.run.step))
 
     def _pause(self, due: Due) -> None:
-        if due.light_eval:
-            self._evaluate_due("light")
-        if self.run.spent(self.run.step):
-            return  # the final evaluation and its checkpoint come at once
-        if due.full_eval:
-            self._evaluate_due("full")
+        full = due.full_eval and not self.run.spent(self.run.step)  # the final one and its checkpoint come at once
+        self._owed = ("light",) * due.light_eval + ("full",) * full
+        self._evaluate_owed()
 
-    def _evaluate_due(self, eval_type: str) -> None:
+    def _evaluate_owed(self) -> None:
         """A signal may interrupt it: the checkpoint that is saved then remembers what is owed."""
-        self._owed = eval_type
-        try:
-            summary = self.evaluate(eval_type)
-        except Stopped:
-            return
-        self._owed = None
-        if eval_type == "full":
-            self._begin_save(summary)
+        while self._owed:
+            full = self._owed[0] == "full"
+            try:
+                summary, video = self._evaluate(self._owed[0], film=full)
+            except Stopped:
+                return
+            self._owed = self._owed[1:]
+            if full:
+                self._begin_save(summary, video)
 
     def _stop(self) -> dict[str, Any]:
         print(f"retrograd: {self.run.stop_reason}: saving a checkpoint, then stopping", file=sys.stderr)
@@ -303,9 +329,9 @@ class Trainer:
 
     def _finish(self) -> dict[str, Any]:
         if self._final is None:
-            final = self.evaluate("final")
+            final, video = self._evaluate("final", film=True)
             self._ended = True
-            name = self.save_checkpoint(final).name
+            name = self.save_checkpoint(final, video).name
         else:  # killed between its last checkpoint and its summary
             final, name = self._final.metrics, self._final.path.name
         summary = {
@@ -321,14 +347,18 @@ class Trainer:
         return summary
 
     def _video(self) -> Path | None:
-        """A video is a pleasure, not a result: without one the run goes on."""
-        path = self.folder / f".video-{self.run.step}.mp4"
+        """A video is a pleasure, not a result: without one the run goes on, as one that records none would."""
+        if not self.record_video:
+            return None
+        path, before = self.folder / f".video-{self.run.step}.mp4", self._random_states()
         try:
             self.judge.record(path, step=self.run.step)
+        except Stopped:
+            raise
         except Exception as error:  # encoders and renderers fail in many ways
             log.warning("no video at step %d, the training goes on: %s", self.run.step, error or type(error).__name__)
+            self._load_random_states(before)
             return None
-        self.logger.log_video(path, step=self.run.step)
         return path
 
     def _dump(self, failure: FailureGate) -> None:
