@@ -17,10 +17,11 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -55,6 +56,16 @@ class Config:
     def __getitem__(self, group: str) -> Any:
         return self.values[group]
 
+    @property
+    def protocol(self) -> str:
+        """What scores are made under: the shipped protocol of that name only where nothing of it was changed."""
+        values = self.values["env_protocol"]
+        name: str = values["name"]
+        if name not in ConfigManager(None).options("env_protocol"):
+            return name  # the user's own
+        changed = [f"{key}={values[key]}" for key in _differing("env_protocol", name, values)]
+        return f"custom ({name} with {', '.join(changed)})" if changed else name
+
     def to_dict(self) -> dict[str, Any]:
         """A copy in plain dicts and lists."""
         values: dict[str, Any] = _thaw(self.values)
@@ -73,7 +84,8 @@ class Config:
                 place = place.get(group) if isinstance(place, dict) else None
             if not isinstance(place, dict) or last not in place:
                 raise UsageError(f"unknown key {key}.{_suggest_key(key, _flatten(OmegaConf.create(values)))}")
-            place[last] = value
+            _refuse_home(key, value)
+            place[last] = value.item() if getattr(value, "ndim", None) == 0 else value  # numpy's numbers are no YAML
         return _finish(values, changes)
 
 
@@ -92,7 +104,10 @@ class ConfigManager:
         content = self._read(config_file) if config_file else {}
         groups = self.groups()
         chosen_in_file = {key: str(value) for key, value in content.items() if key in groups and isinstance(value, str)}
-        chosen = {**chosen_in_file, **choices}
+        base = self._whole_base(content, choices, origin=f"--config {config_file}")
+        if base:
+            content = {key: value for key, value in content.items() if key == "agent" or key not in choices}
+        chosen = {**base, **chosen_in_file, **choices}
         preset = chosen.pop("zoo", None)
         preset_choices, preset_settings = self._split(self.zoo().find(preset).overrides if preset else ())
         composed = self._compose_groups({**preset_choices, **chosen})
@@ -104,7 +119,25 @@ class ConfigManager:
                 self._set(composed, key, value, origin=f"{config_file}: ")
         for override in settings:
             self._set(composed, str(override.key_or_group), override.value(), origin="")
-        return _finish(self._resolve(composed), [*_dotted(content), *(str(each.key_or_group) for each in settings)])
+        set_in_file = [] if base else _dotted(content)
+        return _finish(self._resolve(composed), [*set_in_file, *(str(each.key_or_group) for each in settings)])
+
+    def _whole_base(self, content: Mapping[str, Any], choices: Mapping[str, str], origin: str) -> dict[str, str]:
+        """Of a file with a whole config, as ``--show-config`` and runs write it: an agent with the same keys."""
+        agent = content.get("agent")
+        if not isinstance(agent, dict) or "kind" not in agent:
+            return {}
+        name = agent.get("name")
+        if choices.get("agent", name) != name:
+            raise UsageError(
+                f"agent={choices['agent']} cannot be chosen beside {origin}, which holds every key of agent={name}; "
+                "take agent, preset and replay out of it, or write agent.name=… to change the name alone"
+            )
+        if name in self.options("agent"):
+            return {"agent": str(name)}
+        shipped = ConfigManager(None).options("agent")
+        alike = [option for option in shipped if _shipped_group("agent", option)["kind"] == agent["kind"]]
+        return {"agent": alike[0]} if alike else {}
 
     def zoo(self) -> Zoo:
         """The presets behind ``zoo=…``, shipped ones and the user's."""
@@ -145,12 +178,7 @@ class ConfigManager:
 
     @staticmethod
     def _parse(text: str) -> Override:
-        try:
-            override: Override = OverridesParser.create().parse_overrides([text])[0]
-        except HydraException as error:
-            raise UsageError(
-                f"{text!r} is not an override; write key=value, e.g. env=breakout preset.lr=0.001"
-            ) from error
+        override = _parse_override(text)
         if override.is_delete() or override.is_sweep_override():
             raise UsageError(f"{text!r}: one run takes one value a key, written key=value")
         return override
@@ -180,6 +208,7 @@ class ConfigManager:
             for inner, inner_value in value.items():
                 ConfigManager._set(composed, f"{key}.{inner}", inner_value, origin)
             return
+        _refuse_home(key, value, origin)
         OmegaConf.set_struct(composed, False)
         OmegaConf.update(composed, key, value)
 
@@ -196,19 +225,45 @@ class ConfigManager:
 _ABSENT = object()
 
 
+def _refuse_home(key: str, value: Any, origin: str = "") -> None:
+    """Where it is set anew only: a run that lies in a folder of that name can still be read."""
+    if key == "output_dir" and str(value).startswith("~"):
+        raise UsageError(f"{origin}{key}={value}: ~ means your home to shells alone; write $HOME or the whole path")
+
+
+def _parse_override(text: str) -> Override:
+    parser = OverridesParser.create()
+    try:
+        override: Override = parser.parse_overrides([text])[0]
+        return override
+    except (HydraException, ValueError) as error:
+        key, sign, value = text.partition("=")
+        try:  # letters and signs that Hydra wants in quotes: shells take those away
+            override = parser.parse_overrides([f"{key}={QuotedString(value, Quote.single).with_quotes()}"])[0]
+        except HydraException:
+            sign = ""
+        if not sign:
+            raise UsageError(
+                f"{text!r} is not an override; write key=value, e.g. env=breakout preset.lr=0.001"
+            ) from error
+        return override
+
+
 @lru_cache(maxsize=16)
 def _compose_files(user_folder: Path | None, overrides: tuple[str, ...]) -> DictConfig:
     """What the files say for these choices; kept, because composing takes a tenth of a second."""
     GlobalHydra.instance().clear()
-    try:
-        with TemporaryDirectory() as overlay:
+    with TemporaryDirectory() as overlay:
+        try:
             shutil.copytree(SHIPPED, overlay, dirs_exist_ok=True)
             if user_folder:  # the user's files lie over ours: Hydra's own search path would put them behind
-                shutil.copytree(user_folder, overlay, dirs_exist_ok=True)
+                shutil.copytree(user_folder, overlay, dirs_exist_ok=True, ignore_dangling_symlinks=True)
             with initialize_config_dir(overlay, version_base="1.3"):
                 return compose("config", overrides=list(overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(f"the config cannot be composed: {error}") from error
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeError) as error:
+            said = str(error).replace(overlay, str(user_folder or SHIPPED))
+            beside = f" with the files in {user_folder}" if user_folder else ""
+            raise UsageError(f"the config cannot be composed{beside}: {said}") from error
 
 
 def parse_values(overrides: Sequence[str]) -> dict[str, Any]:
@@ -336,14 +391,9 @@ def _track(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     for track, choices in TRACKS.items():
         differences = []
         for group, option in choices.items():
-            shipped = _shipped_group(group, option)
             actual = values.get(group)
             actual = actual if isinstance(actual, Mapping) else {}
-            differences += [
-                f"{group}.{key}={actual.get(key)!r}"
-                for key in sorted({*shipped, *actual})
-                if not str(shipped.get(key)).startswith("${") and shipped.get(key) != actual.get(key)
-            ]
+            differences += [f"{group}.{key}={actual.get(key)!r}" for key in _differing(group, option, actual)]
         if not differences:
             return track, ()
         if fewest is None or len(differences) < len(fewest):
@@ -351,6 +401,16 @@ def _track(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     assert fewest is not None
     listed = ", ".join(fewest[:6]) + (f" and {len(fewest) - 6} more" if len(fewest) > 6 else "")
     return "custom", (f"This is a mixture, recorded as track=custom; it differs from track {nearest} in {listed}.",)
+
+
+def _differing(group: str, option: str, actual: Mapping[str, Any]) -> list[str]:
+    """Keys whose values are not those of the shipped file; what that takes from other groups does not count."""
+    shipped = _shipped_group(group, option)
+    return [
+        key
+        for key in sorted({*shipped, *actual})
+        if not str(shipped.get(key)).startswith("${") and shipped.get(key) != actual.get(key)
+    ]
 
 
 @lru_cache(maxsize=64)

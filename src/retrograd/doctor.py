@@ -8,47 +8,58 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import psutil
 
 from retrograd.config import Config, ConfigManager
 from retrograd.core.errors import RetrogradError
 
+if TYPE_CHECKING:
+    from retrograd.core.protocols import Agent
+    from retrograd.core.types import EnvSpec
+
 EXTRAS = {
-    "plots": "matplotlib",
-    "watch": "pygame",
-    "gpu": "pynvml",
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
+    "plots": ("matplotlib",),
+    "sweep": ("optuna", "pyarrow", "matplotlib"),
+    "watch": ("pygame",),
+    "dashboard": ("streamlit", "plotly"),
+    "minatar": ("minatar",),
+    "gpu": ("pynvml",),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
 }
 
 
 def examine(overrides: Sequence[str] = ()) -> tuple[str, bool]:
     """The report, and whether a run with this config can start here."""
-    config = ConfigManager().compose(overrides)
+    run = _PlannedRun(ConfigManager().compose(overrides))
     checks: list[tuple[str, Callable[[], str]]] = [
         ("python", lambda: f"{platform.python_version()} on {platform.machine()}"),
         ("torch", _torch),
-        ("device", lambda: _device(config)),
         ("cores", lambda: f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"),
         ("memory", _memory),
         ("emulator", _emulator),
-        ("environment", lambda: _environment(config)),
         ("video", _video),
         ("fast tree", _tree),
         ("fast networks", _network_kernels),
-        ("run memory", lambda: _run_memory(config)),
-        ("run disk", lambda: _run_disk(config)),
+        ("run device", run.device),
+        ("run trackers", run.trackers),
+        ("run memory", run.memory),
+        ("run game", run.environment),
+        ("run agent", run.describe_agent),
+        ("run disk", run.disk),
+        ("run folder", run.folder),
     ]
     lines, healthy = [], True
     for name, check in checks:
         try:
-            lines.append(f"ok    {name:<12} {check()}")
+            lines.append(f"ok    {name:<13} {check()}")
         except Exception as error:  # a doctor reports every illness instead of catching it
             healthy = False
-            lines.append(f"FAIL  {name:<12} {error if isinstance(error, RetrogradError) else repr(error)}")
+            lines.append(f"FAIL  {name:<13} {error if isinstance(error, RetrogradError) else repr(error)}")
     lines += _extras()
     return "\n".join(lines), healthy
 
@@ -57,12 +68,6 @@ def _torch() -> str:
     import torch
 
     return f"{torch.__version__}, {torch.get_num_threads()} threads"
-
-
-def _device(config: Config) -> str:
-    from retrograd.build import Builder
-
-    return f"{Builder(config).device()} (hardware.device={config['hardware']['device']})"
 
 
 def _memory() -> str:
@@ -74,17 +79,6 @@ def _emulator() -> str:
     from retrograd.envs.games import game_names
 
     return f"ale-py {importlib.metadata.version('ale-py')}, {len(game_names())} games"
-
-
-def _environment(config: Config) -> str:
-    from retrograd.build import Builder
-
-    small = config.with_values({"training.num_envs": 1, "hardware.workers": False})
-    envs = Builder(small).environments()
-    try:
-        return f"{config['env']['game_id']} starts; observation {getattr(envs.spec.obs, 'shape', 'dict')}"
-    finally:
-        envs.close()
 
 
 def _video() -> str:
@@ -109,31 +103,90 @@ def _network_kernels() -> str:
     return "compiled"
 
 
-def _run_memory(config: Config) -> str:
-    from retrograd.build import check_memory, memory_needed
+class _PlannedRun:
+    """A run that does not begin: what it would check of itself is checked, by its own means."""
 
-    check_memory(config)
-    run = f"env={config['env']['name']} agent={config['agent']['name']}"
-    return f"{memory_needed(config) / 1e9:.2f} GB at its peak, for {run}"
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
+    def device(self) -> str:
+        from retrograd.build import Builder
+        from retrograd.build.hardware import check_switches, set_allocators
+        from retrograd.build.pace import refuse_paceless
 
-def _run_disk(config: Config) -> str:
-    # weights, optimizer and a video for each full evaluation
-    every = config["training"]["full_eval_every_frames"]
-    checkpoints = 1 + (config["training"]["total_env_frames"] // every if every else 0)
-    needed = checkpoints * 30e6
-    folder = Path(config["output_dir"])
-    free = shutil.disk_usage(next(place for place in (folder, *folder.absolute().parents) if place.exists())).free
-    if free < needed:
-        raise RetrogradError(
-            f"about {needed / 1e9:.1f} GB for {checkpoints} checkpoints, only {free / 1e9:.1f} GB free"
+        device = Builder(self.config).device()
+        check_switches(self.config, device)
+        set_allocators(self.config)
+        if self.config["hardware"]["measure_threads"]:
+            refuse_paceless(self.config, "hardware.measure_threads=true")
+        return f"{device} (hardware.device={self.config['hardware']['device']})"
+
+    def trackers(self) -> str:
+        from retrograd.build.trackers import check_trackers
+
+        check_trackers(self.config)
+        names = [name for name in ("tensorboard", "wandb", "mlflow") if self.config[name]["enabled"]]
+        return f"{', '.join(names) or 'none'} beside the CSV files"
+
+    def memory(self) -> str:
+        from retrograd.build import check_memory, memory_needed
+
+        check_memory(self.config)
+        named = f"env={self.config['env']['name']} agent={self.config['agent']['name']}"
+        return f"{memory_needed(self.config) / 1e9:.2f} GB at its peak, for {named}"
+
+    @cached_property
+    def _spec(self) -> EnvSpec:
+        """Of as few games as will do: one, or one in each half."""
+        from retrograd.build import Builder
+        from retrograd.build.halves import check_halves
+
+        check_halves(self.config)
+        rows = 2 if self.config["training"]["double_buffered"] else 1
+        small = self.config.with_values({"training.num_envs": rows, "hardware.workers": False})
+        envs = Builder(small).environments()
+        envs.close()
+        return envs.spec
+
+    def environment(self) -> str:
+        return f"{self.config['env']['game_id']} starts; observation {getattr(self._spec.obs, 'shape', 'dict')}"
+
+    @cached_property
+    def _agent(self) -> Agent:
+        from retrograd.build import Builder
+
+        return Builder(self.config).agent(self._spec)
+
+    def describe_agent(self) -> str:
+        return f"{self.config['agent']['name']}, saved as {', '.join(self._agent.parts) or 'nothing'}"
+
+    def disk(self) -> str:
+        from retrograd.build import memory_needed, run_folder
+        from retrograd.build.disk_space import check_disk, checkpoints_kept
+        from retrograd.build.memory import FIXED_BYTES
+
+        folder, kept = run_folder(self.config), checkpoints_kept(self.config)
+        saves_replay = self.config["agent"]["kind"] == "value" and self.config["checkpoint"]["replay"]
+        check_disk(
+            folder,
+            parts=self._agent.parts,
+            checkpoints=kept,
+            replay_bytes=memory_needed(self.config) - FIXED_BYTES if saves_replay else 0,
         )
-    return f"about {needed / 1e9:.1f} GB for {checkpoints} checkpoints, {free / 1e9:.0f} GB free"
+        place = next(place for place in folder.absolute().parents if place.exists())
+        beside = " and the replay" if saves_replay else ""
+        return f"enough for {kept} checkpoints{beside}: {shutil.disk_usage(place).free / 1e9:.0f} GB free"
+
+    def folder(self) -> str:
+        from retrograd.build import run_folder
+        from retrograd.cli.targets import check_target
+
+        return f"{check_target(run_folder(self.config), 'folder')} can be made"
 
 
 def _extras() -> Iterator[str]:
-    for extra, module in EXTRAS.items():
-        if importlib.util.find_spec(module) is not None:
-            yield f"ok    extra        {extra} ({module})"
+    for extra, modules in EXTRAS.items():
+        if all(importlib.util.find_spec(module) is not None for module in modules):
+            yield f"ok    {'extra':<13} {extra} ({', '.join(modules)})"
         else:
-            yield f'--    extra        {extra}: pip install "retrograd[{extra}]"'
+            yield f'--    {"extra":<13} {extra}: pip install "retrograd[{extra}]"'

@@ -34,7 +34,7 @@ class Rule:
         if self.choices and value not in self.choices:
             return f"must be {self.allowed()}.{suggest(str(value), map(str, self.choices))}"
         if self.kind in (int, float):
-            number = float(value)
+            number = _as_float(value)
             too_low = self.low is not None and (number < self.low or (self.above and number == self.low))
             if not math.isfinite(number) or too_low or (self.high is not None and number > self.high):
                 return f"must be {self.allowed()}"
@@ -59,6 +59,13 @@ class Rule:
         elif self.low is not None:
             words += f" {'above' if self.above else 'of at least'} {self.low}"
         return words + (" or null" if self.optional else "")
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.inf
 
 
 def _int(low: float, high: float | None = None, *, optional: bool = False) -> Rule:

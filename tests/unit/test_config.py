@@ -1,5 +1,6 @@
 """Composing and checking configs: every default of the requirements, every mistake named."""
 
+import numpy as np
 import pytest
 import yaml
 
@@ -102,6 +103,10 @@ def test_other_games_and_budgets_stay_on_the_track():
         ("~wandb", "key=value"),
         ("wandb.mode=ofline", "'offline'"),
         ("mlflow.tracking_url=x", "'mlflow.tracking_uri'"),
+        ("preset.lr=" + "9" * 400, "above 0"),
+        ("preset.lr=" + "9" * 5000, "preset.lr"),
+        ("output_dir=~/runs", "$HOME"),
+        ("wandb.tags=[a", "must be a list"),
     ],
 )
 def test_mistakes_are_named(override, message):
@@ -140,6 +145,55 @@ def test_config_file_and_overrides_in_order(tmp_path):
         manager.compose(config_file=file)
 
 
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("agent/*.yaml")), ids=lambda path: path.stem)
+def test_a_whole_config_is_read_as_a_file_again(path, tmp_path):
+    config = manager.compose([f"agent={path.stem}", "preset.lr=0.5", "env=cartpole"])
+    file = tmp_path / "whole.yaml"
+    file.write_text(config.to_yaml())
+    assert manager.compose(config_file=file).values == config.values
+
+
+def test_a_whole_config_needs_no_file_of_its_agent_and_takes_no_other(tmp_path):
+    config = manager.compose(["agent=pqn", "agent.name=mine", "eval.epsilon=0.5"])
+    file = tmp_path / "whole.yaml"
+    file.write_text(config.to_yaml())
+    assert manager.compose(config_file=file).values == config.values
+    assert manager.compose(["env=breakout"], config_file=file)["env"]["name"] == "breakout"
+    assert manager.compose(["agent.name=pqn"], config_file=file)["agent"]["name"] == "pqn"
+    with pytest.raises(UsageError, match="agent=dqn cannot be chosen beside"):
+        manager.compose(["agent=dqn"], config_file=file)
+
+
+@pytest.mark.parametrize("text", ["/home/jürgen/runs", "/home/Runs (old)/x", "it's", "a=b", "c:\\runs", "ü\\"])
+def test_text_is_taken_as_it_was_typed(text):
+    assert manager.compose([f"output_dir={text}"])["output_dir"] == text
+
+
+def test_a_protocol_has_its_name_only_where_it_is_kept():
+    config = manager.compose(["env_protocol=modern_v5_sticky"])
+    assert config.protocol == "modern_v5_sticky"
+    changed = config.with_values({"env_protocol.repeat_action_probability": 0.5, "env_protocol.noop_max": 0})
+    assert changed.protocol == "custom (modern_v5_sticky with noop_max=0, repeat_action_probability=0.5)"
+    assert config.with_values({"env_protocol.name": "mine", "env_protocol.noop_max": 0}).protocol == "mine"
+    older = config.to_dict()
+    del older["env_protocol"]["max_pool"], older["env_protocol"]["flicker_probability"]
+    assert from_saved(older).protocol == "modern_v5_sticky"
+
+
+def test_home_is_refused_where_it_is_set_and_read_where_it_was():
+    config = manager.compose()
+    with pytest.raises(UsageError, match="HOME"):
+        config.with_values({"output_dir": "~/runs"})
+    older = from_saved({**config.to_dict(), "output_dir": "~/runs"})
+    assert older.with_values({"seed": 3})["output_dir"] == "~/runs"
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = manager.compose().with_values({"preset.lr": np.float64(0.5), "seed": np.int64(3)})
+    assert (config["preset"]["lr"], config["seed"]) == (0.5, 3)
+    assert "lr: 0.5" in config.to_yaml()
+
+
 def test_saved_config_is_read_back_equal():
     config = manager.compose(["preset.lr=1e-5", "replay.capacity=200000"])
     assert from_saved(yaml.safe_load(config.to_yaml())) == config
@@ -162,6 +216,32 @@ def test_user_folder_is_searched_first(tmp_path):
     config = ConfigManager(tmp_path).compose(["preset=mine"])
     assert config["env"]["game_id"] == "ALE/Breakout-v5"
     assert (config["preset"]["lr"], config["preset"]["rmsprop_eps"]) == (0.125, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"defaults: [modern]\nlr: 1.0e-4\n  adam_eps: 3\n", "mapping values are not allowed"),
+        (b"defaults: [moden]\nlr: 1.0e-4\n", "moden"),
+        (b"lr: 1 # z\xfcgig\n", "utf-8"),
+    ],
+)
+def test_a_slip_in_a_file_of_the_user_is_named(tmp_path, content, message):
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / "mine.yaml").write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        ConfigManager(tmp_path).compose(["preset=mine"])
+    assert message in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_link_that_leads_nowhere_harms_nobody(tmp_path):
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / ".#mine.yaml").symlink_to("somebody@host")  # as an editor leaves it
+    (tmp_path / "preset" / "gone.yaml").symlink_to("nowhere.yaml")
+    assert ConfigManager(tmp_path).compose()["agent"]["name"] == "dqn"
+    with pytest.raises(UsageError, match="preset/gone"):
+        ConfigManager(tmp_path).compose(["preset=gone"])
 
 
 def test_config_is_frozen():

@@ -1,6 +1,9 @@
 """``retrograd explain``: every kind of agent, the files it leaves, and what it refuses."""
 
 import json
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from gymnasium import Env, spaces
 
 from retrograd.build.builder import Builder
 from retrograd.cli import main
+from retrograd.cli.explain import _folder
 from retrograd.config import ConfigManager
 from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec
@@ -225,6 +229,9 @@ def test_the_command_writes_into_the_run(tmp_path, capsys, monkeypatch):
     assert (folder.parent / f"{folder.name}_seed7" / "game.json").is_file()
     capsys.readouterr()
     for words, message in {
+        ("--output", str(tmp_path / "outputs" / "run"), "--replace"): "no explanation",
+        ("--output", ".", "--replace"): "no explanation",
+        ("--output", "outputs/run/summary.json/x"): "is a file",
         ("--checkpoint", "step_9"): "There are",
         ("--checkpoint", "../../x"): "none of that name",
         ("--saliency", ","): "empty",
@@ -232,7 +239,14 @@ def test_the_command_writes_into_the_run(tmp_path, capsys, monkeypatch):
     }.items():
         assert main(["explain", "outputs/run", *words]) == 2
         assert message in capsys.readouterr().err
+    assert (tmp_path / "outputs" / "run" / "summary.json").is_file()
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_games_of_a_bundle_lie_beside_each_other(tmp_path):
+    bundle = SimpleNamespace(step=12, path=tmp_path / "pong")
+    folders = [_folder(Namespace(output=None, seed=seed), bundle, {"env": {"name": "ALE/Pong"}}) for seed in (None, 7)]
+    assert folders == [Path("explain_ALE_Pong_12"), Path("explain_ALE_Pong_12_seed7")]
 
 
 @pytest.mark.nightly

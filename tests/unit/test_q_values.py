@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -191,6 +192,14 @@ def test_every_kind_is_drawn(agent):
         assert len(draw_moments(theme, trace).axes) == 2 * len(trace.moments)
 
 
+def test_many_atoms_that_share_the_mass_evenly_are_all_shown():
+    _, trace = trace_of("agent=dqn", "agent.distributional=c51", "agent.atoms=201")
+    even = replace(trace, mass=np.full_like(trace.mass, 1 / 201))
+    low, high = draw_moments(LIGHT, even).axes[1].get_xlim()
+    assert low <= -10
+    assert high >= 10
+
+
 def test_the_command_writes_data_and_pictures(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = [
@@ -202,7 +211,7 @@ def test_the_command_writes_data_and_pictures(tmp_path, capsys, monkeypatch):
     few += ["eval.full_episodes=1", "eval.record_video=false", "hardware.device=cpu"]
     assert main(["train", "env=retrograd/Catch-v0", "preset=modern", *few, "run_name=run"]) == 0
     capsys.readouterr()
-    assert main(["values", "outputs/run", "--output", "seen", "--at", "0", "3"]) == 0
+    assert main(["values", "outputs/run", "--output", "seen", "--at", "0", "3", "eval.epsilon=0"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert len(report["episodes"]) == 1
     names = {path.name for path in (tmp_path / "seen").iterdir()}
@@ -210,3 +219,6 @@ def test_the_command_writes_data_and_pictures(tmp_path, capsys, monkeypatch):
     assert main(["values", "outputs/run", "--output", "seen"]) == 2
     assert main(["values", "outputs/run", "--episodes", "0"]) == 2
     assert main(["values", "outputs/run", "--at", "-1"]) == 2
+    assert main(["values", "outputs/run", "--at", "0", "three"]) == 2
+    assert "whole number" in capsys.readouterr().err
+    assert main(["values", "outputs/run", "--output", "seen/values.json/x"]) == 2

@@ -48,9 +48,7 @@ def check_switches(config: Config, device: torch.device) -> None:
         key = "autocast" if hardware["autocast"] else "compile"
         raise UsageError(f"hardware.{key} has no effect with agent.kind=a3c, whose workers learn on their own networks")
     if agent["kind"] in ("a3c", "impala") and hardware["workers"]:
-        raise UsageError(
-            f"hardware.workers=true: agent={agent['name']} plays in worker processes already; use hardware.workers=false"
-        )
+        raise UsageError(f"hardware.workers=true: agent={agent['name']} plays in worker processes already; use false")
     if hardware["cuda_graph"]:
         _check_graph(agent, hardware)
     if hardware["autocast"] == "bfloat16" and device.type == "cpu" and not has_bfloat16():

@@ -52,7 +52,7 @@ def describe_protocol(config: Config) -> str:
     shown = "" if protocol["max_pool"] else ", the last frame alone"
     lives = "ends an episode for the learner" if protocol["terminal_on_life_loss_train"] else "is not signalled"
     return (
-        f"{config['env']['game_id']}, {protocol['name']}: "
+        f"{config['env']['game_id']}, {config.protocol}: "
         f"{f'sticky actions {sticky}' if sticky else 'no sticky actions'}, "
         f"action repeat {protocol['action_repeat']}{shown}, up to {protocol['noop_max']} no-ops, a lost life {lives}, "
         f"at most {protocol['max_episode_frames']} frames a game "

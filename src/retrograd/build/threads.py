@@ -14,20 +14,16 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from retrograd.build.builder import Builder, seed_everything, set_threads, use_device
+from retrograd.build.pace import measure_pace, refuse_paceless
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
 
 KEYS = ("torch_threads", "env_threads")
 SECONDS = 2.0  # under the clock, for each pair of counts
-WARM_UP_UPDATES = 2
-ASYNCHRONOUS = ("a3c", "impala")
-IDLE = ("random", "constant")
 
 log = logging.getLogger(__name__)
 Speed = Callable[[int, int], float]  # steps a second with so many math threads and so many emulator threads
@@ -39,10 +35,7 @@ def with_measured_threads(config: Config, env: Any = None) -> Config:
     if not hardware["measure_threads"]:
         return config
     wanted, found = [key for key in KEYS if hardware[key] is None], dict[str, int]()
-    kind = config["agent"]["kind"]
-    if kind in (*ASYNCHRONOUS, *IDLE):
-        why = "its workers decide for themselves" if kind in ASYNCHRONOUS else "it does not learn"
-        raise UsageError(f"hardware.measure_threads=true has no use with agent.kind={kind}: {why}")
+    refuse_paceless(config, "hardware.measure_threads=true")
     if env is not None and not isinstance(env, str):
         raise UsageError(
             "hardware.measure_threads=true plays games of its own to measure, and the environment that was handed in "
@@ -92,49 +85,9 @@ def candidates() -> list[int]:
 
 
 def measure(config: Config, torch_threads: int, env_threads: int) -> float:
-    """Steps a second of a run like this one, from update to update; a small replay, nothing logged or saved."""
-    from retrograd.build.run import make_plan
-    from retrograd.training.run import Run
-
-    small = _small(config).with_values({"hardware.torch_threads": torch_threads, "hardware.env_threads": env_threads})
-    builder = Builder(small)
-    use_device(builder.device())
-    seed_everything(small["seed"])
-    set_threads(torch_threads)
-    envs = builder.environments()
-    try:
-        marks: list[tuple[int, float]] = []
-        plan = replace(make_plan(small, envs.spec), total_steps=2**62)
-        run = Run(plan, on_episode=lambda *_: None, on_update=lambda _: marks.append((run.step, time.perf_counter())))
-        loop = builder.loop(builder.agent(envs.spec), envs, run)
-        for _ in loop.begin():
-            run.take_due()
-            if len(marks) > WARM_UP_UPDATES and marks[-1][1] - marks[WARM_UP_UPDATES - 1][1] >= SECONDS:
-                break
-    finally:
-        envs.close()
-    (first, begun), (last, ended) = marks[WARM_UP_UPDATES - 1], marks[-1]
-    return (last - first) / (ended - begun)
-
-
-def _small(config: Config) -> Config:
-    """Learning begins at once, on actions of the network: what the run will be like for most of its time."""
-    changes: dict[str, Any] = {
-        "hardware.measure_threads": False,
-        "training.warmup_random_steps": 0,
-        "training.total_episodes": None,
-        "training.light_eval_every_frames": None,
-        "training.full_eval_every_frames": None,
-        "training.eval_every_episodes": None,
-    }
-    agent, preset = config["agent"], config["preset"]
-    if agent["kind"] == "value":
-        rows = config["training"]["num_envs"] * (agent["frame_stack"] + agent["n_step"] + 2)
-        changes["replay.capacity"] = max(4096, 4 * agent["batch_size"], 4 * rows)
-        changes["agent.replay_start_size"] = agent["batch_size"]
-    if "epsilon_start" in preset:
-        changes["preset.epsilon_start"] = preset["epsilon_end"]
-    return config.with_values(changes)
+    """Steps a second of a run like this one with so many threads."""
+    threads = {"hardware.torch_threads": torch_threads, "hardware.env_threads": env_threads}
+    return measure_pace(config.with_values(threads), SECONDS).steps_per_second
 
 
 def cache_file() -> Path:

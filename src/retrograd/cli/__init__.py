@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from retrograd import __version__
-from retrograd.cli import compare, dashboard, doctor, explain, export, play, resume, sweep, train, values, zoo
-from retrograd.core.errors import RetrogradError
+from retrograd.cli import (
+    benchmark,
+    compare,
+    dashboard,
+    doctor,
+    explain,
+    export,
+    play,
+    resume,
+    sweep,
+    train,
+    values,
+    zoo,
+)
+from retrograd.core.errors import ResourceError, RetrogradError, UsageError
 
 EXAMPLES = """examples:
   retrograd train                                     DQN on Pong as in Nature 2015 (track A)
@@ -24,25 +38,21 @@ EXAMPLES = """examples:
   retrograd explain outputs/my_run                    what it looks at: saliency, values, visited states
   retrograd dashboard                                 look at all runs in the browser
   retrograd zoo run pong_cpu
+  retrograd benchmark agent=ppo                       how fast a run would go here
   retrograd doctor
 
 every command has its own --help with more examples"""
 
 # in the order of the help; each loads what it needs when it runs
-COMMANDS = (train, resume, play, values, explain, sweep, compare, zoo, export, dashboard, doctor)
+COMMANDS = (train, resume, play, values, explain, sweep, compare, zoo, export, dashboard, benchmark, doctor)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: docs/reliability.md lists them."""
-    parser = _parser()
-    options, late = parser.parse_known_args(arguments)
-    words = getattr(options, "overrides", getattr(options, "arguments", None))
-    if late and (words is None or any(word.startswith("-") for word in late)):
-        parser.error(f"unrecognized arguments: {' '.join(late)}")
-    if words is not None:
-        words += late  # key=value may also follow an option
+    options = parse(arguments)
     if options.command is None:
-        parser.print_help()
+        _parser().print_help()
         return 0
     logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr, level=logging.WARNING)
     try:
@@ -53,12 +63,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
+    except BrokenPipeError:  # an OSError, but none of those below
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` is not an error
         return 0
+    except OSError as error:
+        if error.filename is None and error.errno not in DISK_FULL:
+            raise  # about no file: a mistake of ours, and its traceback tells where
+        about = "" if error.filename is None else f"{error.filename}: "
+        print(f"retrograd: {about}{error.strerror}", file=sys.stderr)
+        return ResourceError.exit_code if error.errno in DISK_FULL else UsageError.exit_code
     except KeyboardInterrupt:
         print("retrograd: interrupted", file=sys.stderr)
         return 130
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of one command; key=value words may also follow an option."""
+    parser = _parser()
+    options, late = parser.parse_known_args(arguments)
+    words = getattr(options, "overrides", getattr(options, "arguments", None))
+    if late and (words is None or any(word.startswith("-") for word in late)):
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    if words is not None:
+        words += late
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retrograd.cli.targets import check_target
 from retrograd.cli.words import add_agent, add_command, agent_arguments, refuse_extras
 from retrograd.core.errors import UsageError, missing_extra, suggest
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from retrograd.experiments.explanation import Explanation
 
 TELL_SECONDS = 5.0
+OWN_FILES = ("game.json", "visits.npz")  # in every folder that was written here
 
 
 def add_to(commands: Any) -> None:
@@ -68,8 +70,9 @@ def _explain(options: argparse.Namespace) -> int:
     wishes = Wishes(options.steps, options.every, _kinds(options.saliency), options.visit_steps)
     checkpoint, config = read_checkpoint(_checkpoint(Path(path), options.checkpoint), changes)
     folder = _folder(options, checkpoint, config)
-    if os.path.lexists(folder) and not options.replace:
-        raise UsageError(f"{folder} exists already: --replace makes it anew, --output or --seed another one")
+    if os.path.lexists(folder):
+        _check_replacing(folder, options.replace)
+    check_target(folder, "folder")
     builder, agent = restore_agent(checkpoint, config)
     viewer = builder.viewer(checkpoint.step, with_lives=True)
     temporary = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
@@ -131,12 +134,20 @@ def _checkpoint(path: Path, name: str | None) -> Path:
 def _folder(options: argparse.Namespace, checkpoint: Any, config: Any) -> Path:
     """In the run folder, where the dashboard finds it; beside us for a bundle, which belongs to no run."""
     if options.output:
-        return Path(options.output)
-    name = f"step_{checkpoint.step:09d}" + ("" if options.seed is None else f"_seed{options.seed}")
+        return Path(options.output).absolute()
+    other = "" if options.seed is None else f"_seed{options.seed}"
     above = checkpoint.path.parent
     if above.name == "checkpoints" and (above.parent / ".hydra").is_dir():
-        return Path(above.parent) / "explain" / name
-    return Path(f"explain_{config['env']['name'].replace('/', '_')}_{checkpoint.step}")
+        return Path(above.parent) / "explain" / f"step_{checkpoint.step:09d}{other}"
+    return Path(f"explain_{config['env']['name'].replace('/', '_')}_{checkpoint.step}{other}")
+
+
+def _check_replacing(folder: Path, replace: bool) -> None:
+    """Only what this command has made is made anew: anything else in its place would be lost."""
+    if not replace:
+        raise UsageError(f"{folder} exists already: --replace makes it anew, --output or --seed another one")
+    if not all((folder / name).is_file() for name in OWN_FILES):
+        raise UsageError(f"--replace: {folder} is no explanation, which has {' and '.join(OWN_FILES)}; left alone")
 
 
 def _draw(explanation: Explanation, options: argparse.Namespace, title: str) -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from retrograd.cli.targets import check_target
 from retrograd.cli.words import add_command
 
 
@@ -34,6 +35,7 @@ def _export(options: argparse.Namespace) -> int:
     checkpoint, config = read_checkpoint(options.agent)
     game = config["env"]["game_id"].replace("/", "-")
     target = Path(options.output or f"{config['agent']['name']}-{game}")
+    check_target(target, "folder")
     # where it was trained and who watched is nobody's business
     private: dict[str, Any] = {"output_dir": "outputs", "run_name": None}
     for tracker in ("wandb", "mlflow", "tensorboard"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from retrograd.cli.targets import check_target
 from retrograd.cli.words import add_agent, add_command, agent_arguments, refuse_extras
 from retrograd.core.errors import UsageError
 
@@ -25,7 +27,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--episodes", type=int, default=1, metavar="N", help="games to play (default 1)")
     parser.add_argument("--output", metavar="DIR", help="a new folder (default: values_<game>_<step>)")
     parser.add_argument(
-        "--at", type=int, nargs="+", default=[], metavar="STEP",
+        "--at", nargs="+", default=[], metavar="STEP",
         help="steps to look at closely (default: highest value, lowest value and clearest choice)",
     )  # fmt: skip
     parser.add_argument("--max-steps", type=int, default=10_000, metavar="N", help="leave a game here (default 10000)")
@@ -34,19 +36,19 @@ def add_to(commands: Any) -> None:
 
 
 def _values(options: argparse.Namespace) -> int:
-    path, changes, extras = agent_arguments(options.arguments)
+    steps, overrides = _steps(options.at)
+    path, changes, extras = agent_arguments([*options.arguments, *overrides])
     refuse_extras(extras, ())
     for name in ("episodes", "max_steps"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name.replace('_', '-')} is {getattr(options, name)}, but must be at least 1")
-    if any(step < 0 for step in options.at):
-        raise UsageError(f"--at {min(options.at)}: steps are counted from 0")
     from retrograd.api import read_checkpoint
     from retrograd.build import restore_agent
     from retrograd.experiments.q_values import Counting, trace_game
 
     checkpoint, config = read_checkpoint(path, changes)
     folder = Path(options.output or f"values_{config['env']['name'].replace('/', '_')}_{checkpoint.step}")
+    check_target(folder, "folder")
     if folder.exists():
         raise UsageError(f"the output folder {folder} exists already; choose another with --output")
     builder, agent = restore_agent(checkpoint, config)
@@ -54,7 +56,7 @@ def _values(options: argparse.Namespace) -> int:
         trace_game,
         agent,
         step=checkpoint.step,
-        at_steps=options.at,
+        at_steps=steps,
         max_steps=options.max_steps,
     )
     viewer = builder.viewer(checkpoint.step, with_lives=True)
@@ -68,6 +70,16 @@ def _values(options: argparse.Namespace) -> int:
     _write(folder, traces, report, plots=not options.no_plots)
     print(json.dumps(report, indent=2))
     return 0
+
+
+def _steps(words: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Steps to look at, and the key=value words behind them, which the option takes for its own."""
+    overrides = [word for word in words if "=" in word]
+    steps = [word for word in words if "=" not in word]
+    for word in steps:
+        if not word.isdecimal():
+            raise UsageError(f"--at {word}: a step is a whole number, counted from 0")
+    return [int(word) for word in steps], overrides
 
 
 def _write(folder: Path, traces: list[Any], report: dict[str, Any], *, plots: bool) -> None:
