@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -225,3 +227,52 @@ def test_a_worker_that_fails_while_it_is_stopped_is_heard(caplog):
     team.stop()
     assert "worker 0 failed" in caplog.text
     assert "the game broke at the end" in caplog.text
+
+
+def wait_to_be_stopped(wires):
+    wires.reports.send("begun")
+    while not wires.stopping():
+        time.sleep(0.01)
+    sys.exit()
+
+
+def test_workers_leave_signals_to_the_first_process():
+    """Ctrl-C, SIGTERM and SIGUSR1 go to the whole group, and only the first process can save the run."""
+    shared = SharedWeights(make_network(), CONTEXT)
+    team = Team(wait_to_be_stopped, 1, shared, CONTEXT)
+    run: Any = SimpleNamespace(stop_requested=False)
+    while "begun" not in team.reports(run):
+        pass
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(team.processes[0].pid, number)
+    assert list(team.reports(run)) == []
+    team.stop()
+    assert team.processes[0].exitcode == 0
+
+
+def test_a_worker_that_the_stopping_signal_took_is_no_failure():
+    shared = SharedWeights(make_network(), CONTEXT)
+    team = Team(wait_to_be_stopped, 0, shared, CONTEXT)
+    team.processes.append(SimpleNamespace(exitcode=-15, is_alive=lambda: False, join=lambda: None))
+    asked: Any = SimpleNamespace(stop_requested=True)
+    assert list(team.reports(asked)) == []
+    asked.stop_requested = False
+    with pytest.raises(RetrogradError, match="worker 0 ended with exit code -15"):
+        list(team.reports(asked))
+
+
+def wait_for_ever(wires):
+    wires.reports.send("begun")
+    while True:
+        time.sleep(1)
+
+
+def test_a_worker_that_does_not_leave_is_killed(monkeypatch):
+    monkeypatch.setattr("retrograd.distributed.workers.STOP_SECONDS", 0.0)
+    shared = SharedWeights(make_network(), CONTEXT)
+    team = Team(wait_for_ever, 1, shared, CONTEXT)
+    run: Any = SimpleNamespace(stop_requested=False)
+    while "begun" not in team.reports(run):
+        pass
+    team.stop()
+    assert team.processes[0].exitcode == -signal.SIGKILL

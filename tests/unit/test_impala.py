@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,10 @@ from retrograd.core.errors import FailureGate, RetrogradError, UsageError
 from retrograd.core.returns import vtrace
 from retrograd.core.schedules import Constant
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions, EnvSpec, Step
+from retrograd.distributed.actors import Actor
 from retrograd.distributed.shared import SharedWeights
 from retrograd.distributed.slots import Filled, SlotRollouts, Slots, gather
+from retrograd.distributed.workers import Wires
 from retrograd.networks.policy import make_actor_critic
 from retrograd.tracking.csv import read_csv
 
@@ -190,6 +194,16 @@ def test_memory_counts_workers_and_their_slots() -> None:
         memory_needed(ConfigManager(None).compose([f"agent={name}", "training.num_envs=1"])) for name in ("a2c", "a3c")
     )
     assert a3c - a2c == 2 * (WORKER_BYTES + 5 * 4 * 84 * 84)
+
+
+def test_a_worker_that_waits_leaves_when_nobody_learns_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    running: Any = SimpleNamespace(value=0)
+    wires = Wires(0, SharedWeights(agent.network, CONTEXT), None, CONTEXT.Pipe()[0], running, total_steps=100)
+    full: Any = SimpleNamespace(free=threading.Semaphore(0))
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(is_alive=lambda: False))
+    with pytest.raises(SystemExit):
+        Actor(agent.network, agent.sampling, wires, full)
 
 
 def test_learn_and_evaluate(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from retrograd.core.types import EnvStep
 from retrograd.envs.toys.chains import Counter
 from retrograd.envs.vector import GymVec
 from retrograd.envs.watchdog import Patience
+from retrograd.envs.workers import WorkerRows
 
 
 def faulty(fault: str, mark: Path, *, at: int = 6) -> Any:
@@ -110,11 +113,40 @@ def test_too_many_failures_stop_the_run_with_the_last_reason(tmp_path: Path) -> 
     env.close()
 
 
+def test_a_program_that_was_stopped_for_an_hour_loses_no_row() -> None:
+    """Ctrl-Z: the clock runs on, and the workers answer after that."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 3600.0
+        return now[0]
+
+    makers = [partial(Counter, 5)] * 2
+    rows = WorkerRows(makers, name="counter", timeout_seconds=60.0, restarts_per_hour=10, clock=clock)
+    assert not rows.reset(np.ones(2, bool), np.arange(2), unseeded=-1).lost.any()
+    rows.step_async(np.zeros(2, np.int64))
+    assert not rows.step_wait().lost.any()
+    rows.close()
+
+
+def test_rows_that_nobody_closed_do_not_keep_a_program_from_ending() -> None:
+    """Whatever else has to be tidied up at the end, and however early that was known."""
+    code = (
+        "import tempfile; early = tempfile.TemporaryDirectory()\n"
+        "from functools import partial\n"
+        "from retrograd.envs.toys.chains import Counter\n"
+        "from retrograd.envs.vector import GymVec\n"
+        "env = GymVec([partial(Counter, 5)] * 2, seed=0, name='counter', workers=True)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     env = GymVec([partial(Counter, 5)] * 2, seed=0, name="counter", workers=True)
     pids = [worker.process.pid for worker in env._env._workers]  # type: ignore[union-attr]
-    os.kill(pids[0], signal.SIGINT)  # Ctrl-C goes to the whole group: workers leave it to the first process
+    os.kill(pids[0], signal.SIGINT)  # these go to the whole group: workers leave them to the first process
     os.kill(pids[1], signal.SIGTERM)
+    os.kill(pids[1], signal.SIGUSR1)
     play(env, 3)
     assert env.restarts == 0
     env.close()

@@ -6,6 +6,7 @@ for the learner it waits, too, so that weights can lag behind by no more than th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from torch import multiprocessing
 from retrograd.agents.impala import ImpalaAgent
 from retrograd.agents.policy import Sampling, decide
 from retrograd.core.protocols import Agent
+from retrograd.core.signals import signals_held
 from retrograd.core.types import Decision, Episode, Obs, Update
 from retrograd.distributed.shared import SharedWeights
 from retrograd.distributed.slots import Filled, Slots, Successor, gather
@@ -45,10 +47,12 @@ class Actor(Agent):
         return Update({})
 
     def _take_weights(self) -> None:
-        """Once there is a slot to fill; a worker that waits still hears that the run is over."""
+        """Once there is a slot to fill; a worker that waits still hears that the run is over, or that nobody learns."""
         while not self.slots.free.acquire(timeout=POLL_SECONDS):
             if self.wires.stopping():
                 return
+            if self.wires.orphaned():
+                sys.exit()
         self.version = self.wires.shared.copy_to(self.network)
 
 
@@ -62,12 +66,13 @@ def actors_and_learner(
 ) -> Iterator[None]:
     """Yields after each update, one for ``rollouts_per_update`` rollouts in the order they came."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang on locks of threads that are not there
-    shared, slots = SharedWeights(agent.network, context, updates=agent.updates), make_slots(context)
+    with signals_held():  # what is shared is watched over by a process of its own
+        shared, slots = SharedWeights(agent.network, context, updates=agent.updates), make_slots(context)
     waiting: list[Filled] = []
     team = Team(partial(make_parts, slots), len(slots), shared, context)
     try:
         while not run.spent(run.step) and not run.stop_requested:
-            for report in team.reports():
+            for report in team.reports(run):
                 if isinstance(report, Episode):
                     run.played([report], run.step)
                 else:

@@ -15,8 +15,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from torch import multiprocessing
 
 from retrograd.core.errors import FailureGate, RetrogradError
 from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.signals import leave_signals_to_first_process, signals_held
 from retrograd.core.types import Array, Episode, Update
 from retrograd.distributed.shared import SharedParameters, SharedWeights
 from retrograd.training.on_policy import Rollouts, on_policy
@@ -64,6 +67,11 @@ class Wires:
     def stopping(self) -> bool:
         return bool(self.stop.value)
 
+    def orphaned(self) -> bool:
+        """Whether the first process is gone: asked by a worker that waits; one that plays finds its pipe broken."""
+        parent = multiprocessing.parent_process()
+        return parent is not None and not parent.is_alive()
+
 
 MakeParts = Callable[[Wires], WorkerParts]  # called inside the worker's process
 
@@ -100,12 +108,15 @@ class Team:
         self._counter, self._stop = context.Value("q", step), context.Value("b", 0, lock=False)
         self._readers: list[Connection] = []
         self.processes: list[Any] = []
+        # at the end of the program before multiprocessing's own farewell, which waits for those that ignore SIGTERM
+        self._finalizer = Finalize(self, _kill, (self.processes,), exitpriority=0)
         try:
             for number in range(workers):
                 reader, writer = context.Pipe(duplex=False)
                 wires = Wires(number, shared, self._counter, writer, self._stop, total_steps)
                 process = context.Process(target=work, args=(make_parts, wires), daemon=True)
-                process.start()
+                with signals_held():
+                    process.start()
                 writer.close()  # the worker has it: without it the pipe ends
                 self._readers.append(reader)
                 self.processes.append(process)
@@ -117,7 +128,7 @@ class Team:
     def step(self) -> int:
         return int(self._counter.get_obj().value)
 
-    def reports(self) -> Iterator[Any]:
+    def reports(self, run: Run) -> Iterator[Any]:
         """What came in; waits a moment for the first. A worker that failed or is gone ends the run."""
         timeout = POLL_SECONDS
         while reports := self._receive(timeout):
@@ -127,20 +138,20 @@ class Team:
                     raise _error(report)
                 yield report
         for number, process in enumerate(self.processes):
-            if process.exitcode not in (None, 0):
+            # what asked the run to stop may have ended workers, too; nothing that is saved depends on them
+            if process.exitcode not in (None, 0) and not run.stop_requested:
                 raise RetrogradError(f"worker {number} ended with exit code {process.exitcode}")
 
     def stop(self) -> None:
         self._stop.value = 1
         deadline = time.monotonic() + STOP_SECONDS
-        while any(process.is_alive() for process in self.processes) and time.monotonic() < deadline:
-            for report in self._receive(POLL_SECONDS):  # a worker cannot leave while its reports fill the pipe
-                if isinstance(report, _Failure):  # too late to stop the run, which has ended
-                    log.warning("%s", _error(report))
-        for process in self.processes:
-            if process.is_alive():
-                process.terminate()
-            process.join()
+        try:
+            while any(process.is_alive() for process in self.processes) and time.monotonic() < deadline:
+                for report in self._receive(POLL_SECONDS):  # a worker cannot leave while its reports fill the pipe
+                    if isinstance(report, _Failure):  # too late to stop the run, which has ended
+                        log.warning("%s", _error(report))
+        finally:
+            self._finalizer()
         for reader in self._readers:
             reader.close()
         self._readers = []
@@ -171,11 +182,12 @@ def asynchronous(
 ) -> Iterator[None]:
     """Yields whenever the workers have played on, after ``take_over`` took the weights of that moment."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang on locks of threads that are not there
-    shared = make_shared(context)
+    with signals_held():  # what is shared is watched over by a process of its own
+        shared = make_shared(context)
     team = Team(make_parts, workers, shared, context, step=run.step, total_steps=run.plan.total_steps)
     try:
         while not run.spent(run.step) and not run.stop_requested:
-            for report in team.reports():
+            for report in team.reports(run):
                 if isinstance(report, Episode):
                     run.played([report], team.step)
                 else:
@@ -191,15 +203,19 @@ def asynchronous(
 
 def work(make_parts: MakeParts, wires: Wires) -> None:
     """The life of one worker."""
+    leave_signals_to_first_process()
     torch.set_num_threads(1)  # workers are as many as there are cores: more threads would only get in their way
     try:
         _play(make_parts, wires)
-    except KeyboardInterrupt:
-        pass  # the first process has been interrupted, too, and says so
     except FailureGate as failure:
-        wires.reports.send(_Failure(wires.worker, True, str(failure), dict(failure.batch)))
+        _tell(wires, _Failure(wires.worker, True, str(failure), dict(failure.batch)))
     except Exception:
-        wires.reports.send(_Failure(wires.worker, False, traceback.format_exc()))
+        _tell(wires, _Failure(wires.worker, False, traceback.format_exc()))
+
+
+def _tell(wires: Wires, failure: _Failure) -> None:
+    with suppress(OSError):  # the first process is gone, and with it whoever would want to know
+        wires.reports.send(failure)
 
 
 def _play(make_parts: MakeParts, wires: Wires) -> None:
@@ -221,6 +237,13 @@ def _play(make_parts: MakeParts, wires: Wires) -> None:
                 break
     finally:
         parts.envs.close()
+
+
+def _kill(processes: list[Any]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+        process.join()
 
 
 class _Reporter:

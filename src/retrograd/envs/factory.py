@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from retrograd.core.errors import UsageError, suggest
 from retrograd.core.protocols import VecEnv
@@ -129,13 +132,27 @@ class EnvironmentFactory:
 
 def twin(source: Source, *, capture: bool = False) -> Source:
     """A source of other instances of the same: an environment in use must not be reset under its user's feet."""
-    if not isinstance(source, gymnasium.Env):
-        return source
-    spec = source.spec
-    if spec is None:
-        return lambda: copy.deepcopy(source)
-    options: dict[str, Any] = {"render_mode": "rgb_array"} if capture else {}
-    return lambda: gymnasium.make(spec, **options)
+    return partial(_make_twin, source, capture) if isinstance(source, gymnasium.Env) else source
+
+
+def check_twin(source: Source) -> None:
+    """Refuse an environment that allows no twin before it is trained on, not at the first evaluation."""
+    if isinstance(source, gymnasium.Env):
+        _make_twin(source).close()
+
+
+def _make_twin(source: Env, capture: bool = False) -> Env:
+    """Made as it was made or, where nobody knows how (most wrappers do not tell), a copy."""
+    if source.spec is not None:
+        with suppress(Exception):  # whatever an environment's maker may raise
+            return _make(source.spec, {"render_mode": "rgb_array"} if capture else {})
+    try:
+        return copy.deepcopy(source)
+    except Exception as error:  # whatever an object's own copying may raise
+        raise UsageError(
+            f"{source} can neither be made a second time nor copied ({error}), and evaluations need another one than "
+            "training; hand in a function that makes one"
+        ) from error
 
 
 def is_screen(env: Env) -> bool:
@@ -227,13 +244,23 @@ def _open(source: Source, protocol: AtariProtocol, *, capture: bool = False, **o
         return _open_game(game, protocol, options)
     env_id = resolve_env_id(source)
     try:
-        return gymnasium.make(env_id, **options)
+        return _make(env_id, options)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UsageError(f"{source} needs another package: {_pip_line(str(error))}") from error
     except ModuleNotFoundError as error:
         raise UsageError(f"{source} needs another package: pip install {error.name}") from error
     except gymnasium.error.Error as error:
         raise UsageError(f"{source} cannot be made: {error}") from error
+
+
+def _make(which: str | EnvSpec, options: dict[str, Any]) -> Env:
+    """``gymnasium.make``; an environment that has never heard of pictures is made without."""
+    try:
+        return gymnasium.make(which, **options)
+    except TypeError as error:
+        if "render_mode" not in options or "argument 'render_mode'" not in str(error):
+            raise
+        return gymnasium.make(which, **{name: value for name, value in options.items() if name != "render_mode"})
 
 
 def _open_game(game: Game, protocol: AtariProtocol, options: dict[str, Any]) -> Env:

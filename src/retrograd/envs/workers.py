@@ -10,15 +10,14 @@ from __future__ import annotations
 import copy
 import logging
 import multiprocessing
-import signal
 import time
 import traceback
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import gymnasium
@@ -33,12 +32,14 @@ from gymnasium.vector.utils import (
 )
 
 from retrograd.core.errors import RetrogradError
+from retrograd.core.signals import leave_signals_to_first_process, signals_held
 from retrograd.core.types import Array
 
 Maker = Callable[[], "gymnasium.Env[Any, Any]"]
 INFOS = ("lives", "episode_frame_number")  # what the rows' owner wants to know of an info
 HOUR_SECONDS = 3600.0
 START_SECONDS = 60.0  # a process and its environment may take so long to begin
+LOOKS = 4  # waits without an answer before a row is given up
 LAST_WORDS = 4000  # characters of a traceback
 
 log = logging.getLogger(__name__)
@@ -89,11 +90,12 @@ class WorkerRows:
         count = len(makers)
         self._actions = batch_space(self.single_action_space, count)
         context: Any = self._context
-        self._shared = create_shared_memory(self.single_observation_space, count, context)
+        with signals_held():  # what is shared is watched over by a process of its own
+            self._shared = create_shared_memory(self.single_observation_space, count, context)
         self._view = read_from_shared_memory(self.single_observation_space, self._shared, count)
         self._workers: list[_Worker] = []
-        # before multiprocessing's own farewell, which waits for processes that ignore SIGTERM
-        self._finalizer = weakref.finalize(self, _kill, self._workers)
+        # at the end of the program before multiprocessing's own farewell, which waits for those that ignore SIGTERM
+        self._finalizer = Finalize(self, _kill, (self._workers,), exitpriority=0)
         self._workers += [self._begin(row) for row in range(count)]
 
     def reset(self, rows: Array, seeds: Array, *, unseeded: int) -> RowStep:
@@ -135,7 +137,8 @@ class WorkerRows:
             name=f"{self.name} row {row}",
             daemon=True,
         )
-        process.start()
+        with signals_held():
+            process.start()
         theirs.close()
         self._fresh.add(row)
         return _Worker(process, ours)
@@ -172,21 +175,23 @@ class WorkerRows:
         return RowStep(copy.deepcopy(self._view), reward, over, cut, info, lost)
 
     def _answers(self, rows: Iterable[int]) -> Iterable[tuple[int, Any]]:
-        """Each row's answer as it comes, or the reason why there is none."""
+        """Each row's answer as it comes, or the reason why there is none.
+
+        Waits are counted, not the time: a process stopped by Ctrl-Z for an hour has not been waiting.
+        """
         waiting: dict[Any, int] = {self._workers[row].pipe: row for row in rows}
         patience = START_SECONDS if self._fresh.intersection(waiting.values()) else 0.0
-        deadline = self._clock() + max(self._timeout_seconds, patience)
-        while waiting:
-            ready = wait(list(waiting), max(0.0, deadline - self._clock()))
+        seconds, looks = max(self._timeout_seconds, patience), 0
+        while waiting and looks < LOOKS:
+            ready = wait(list(waiting), seconds / LOOKS)
+            looks += not ready
             for pipe in ready:
                 row = waiting.pop(pipe)
                 self._fresh.discard(row)
                 yield row, self._receive(row)
-            if not ready:
-                break
         for row in waiting.values():
             self._fresh.discard(row)
-            yield row, f"it did not answer within {self._timeout_seconds:g} s"
+            yield row, f"it did not answer within {seconds:g} s"
 
     def _receive(self, row: int) -> Any:
         worker = self._workers[row]
@@ -199,9 +204,7 @@ class WorkerRows:
 
 def serve(row: int, maker: Any, pipe: Connection, shared: Any) -> None:
     """The life of one worker. Its answers are tuples, its last words a string."""
-    # Ctrl-C and a cluster's SIGTERM go to the whole group: the first process decides when the rows end
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_to_first_process()
     try:
         env = maker()
         space = env.observation_space
