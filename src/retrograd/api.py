@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from retrograd import build, schema
-from retrograd.config import Config, ConfigManager, from_saved
+from retrograd.config import Config, ConfigManager, from_saved, parse_values
 from retrograd.core.errors import UsageError, suggest
+from retrograd.core.plain_yaml import load_plain_yaml
 from retrograd.core.types import Obs
 
 if TYPE_CHECKING:
@@ -56,12 +59,17 @@ class Learner:
     def learn(self, total_frames: int | None = None) -> Learner:
         """Train for ``total_frames`` more emulator frames (default: the config's budget); a run folder is written."""
         frames = self._default_frames if total_frames is None else total_frames
+        if frames < 1:
+            raise UsageError(f"total_frames={frames} must be at least 1: so many more are played")
         if self._trainer is None:
             self._trainer = self._begin(frames)
+            weakref.finalize(self, self._trainer.logger.close)  # no earlier: who learns again writes on
         else:
             plan = self._trainer.run.plan
             total_steps = self._trainer.run.step + -(-frames // plan.frames_per_step)
-            self.config = self.config.with_values({"training.total_env_frames": total_steps * plan.frames_per_step})
+            # the run's own config: it may have more than was asked for, such as thread counts that were measured
+            config = from_saved(load_plain_yaml(self._trainer.config_yaml))
+            self.config = config.with_values({"training.total_env_frames": total_steps * plan.frames_per_step})
             self._trainer.extend(total_steps, self.config.to_yaml())
         self._trainer.train()
         self._step, self._env_frames = self._trainer.run.step, self._trainer.run.env_frames
@@ -77,7 +85,9 @@ class Learner:
         if self._agent is not None:
             for name, part in trainer.agent.parts.items():
                 part.load_state_dict(self._agent.parts[name].state_dict())
-        trainer.run.begin_at(self._step)
+        trainer.begin_at(self._step)
+        if self._step:  # or a kill before the first checkpoint that is due would lose all that was learned before
+            trainer.save_checkpoint()
         self._agent = trainer.agent
         return trainer
 
@@ -92,15 +102,14 @@ class Learner:
         if self._agent is None:
             builder = build.Builder(self.config, env=self._env)
             envs = builder.evaluation_environments(0)
-            self._agent = builder.agent(envs.spec)
             envs.close()
+            self._agent = builder.agent(envs.spec)
         return self._agent
 
     def predict(self, obs: Obs, state: Any = None, *, deterministic: bool = True) -> tuple[Any, Any]:
         """Action and memory for one observation, or for a batch of them."""
         agent = self.agent
-        spec = self._observation_shape()
-        single = not isinstance(obs, dict) and np.ndim(obs) == len(spec)
+        single = not isinstance(obs, dict) and np.ndim(obs) == len(self._observation_shape)
         rows = np.asarray(obs)[None] if single else obs
         if "normalizers" in agent.parts:
             rows = agent.parts["normalizers"].normalize(rows)  # type: ignore[attr-defined]
@@ -115,7 +124,8 @@ class Learner:
     def evaluate(self, episodes: int | None = None) -> dict[str, Any]:
         """Play full, unclipped games; the keys are those that ``retrograd evaluate`` prints."""
         judge = build.Judge(build.Builder(self.config, env=self._env), self.agent)
-        return judge.evaluate(episodes=episodes or self.config["eval"]["full_episodes"], step=self._step)
+        count = self.config["eval"]["full_episodes"] if episodes is None else episodes
+        return judge.evaluate(episodes=count, step=self._step)
 
     def save(self, path: str | Path) -> Path:
         """Write a checkpoint into the folder ``path``; every command and ``load`` take it."""
@@ -149,12 +159,16 @@ class Learner:
         _, learner._agent = build.restore_agent(checkpoint, config, env=env)
         return learner
 
+    @cached_property
     def _observation_shape(self) -> tuple[int, ...]:
-        spec = (
-            build.Builder(self.config, env=self._env).evaluation_environments(0).spec if self._env is not None else None
-        )
-        obs = spec.obs if spec is not None else build.planned_spec(self.config).obs
-        return () if isinstance(obs, dict) else obs.shape
+        """Of an environment of the user's own one is made to be asked: once, and closed again."""
+        if self._env is None:
+            spec = build.planned_spec(self.config)
+        else:
+            envs = build.Builder(self.config, env=self._env).evaluation_environments(0)
+            envs.close()
+            spec = envs.spec
+        return () if isinstance(spec.obs, dict) else spec.obs.shape
 
 
 class DQN(Learner):
@@ -251,12 +265,13 @@ def train(config: Config | Sequence[str] = ()) -> dict[str, Any]:
         trainer.close()
 
 
-def resume(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def resume(path: str | Path, overrides: Mapping[str, Any] | None = None, *, env: Any = None) -> dict[str, Any]:
     """Go on with a stopped or killed run as ``retrograd resume`` does; returns the summary.
 
-    ``overrides`` may give it more budget, such as ``{"training.total_env_frames": 100_000_000}``.
+    ``overrides`` may give it more budget, such as ``{"training.total_env_frames": 100_000_000}``. ``env`` is the
+    environment object or function, if the run began with one.
     """
-    resumed = build.resume_trainer(path, overrides)
+    resumed = build.resume_trainer(path, overrides, env=env)
     for note in resumed.notes:
         log.warning("%s", note)
     try:
@@ -265,9 +280,13 @@ def resume(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict
         resumed.trainer.close()
 
 
-def evaluate_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Play the agent of a run or checkpoint; overrides may change how it is judged, not what it is."""
-    checkpoint, config = read_checkpoint(path, overrides)
+def evaluate_checkpoint(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] | None = None) -> dict[str, Any]:
+    """Play the agent of a run or checkpoint; overrides may change how it is judged, not what it is.
+
+    They are a mapping, or words as ``retrograd evaluate`` and ``train`` take them.
+    """
+    changes = overrides if isinstance(overrides, Mapping) else parse_values(overrides or ())
+    checkpoint, config = read_checkpoint(path, changes)
     builder, agent = build.restore_agent(checkpoint, config)
     judge = build.Judge(builder, agent)
     return judge.evaluate(episodes=config["eval"]["full_episodes"], step=checkpoint.step)

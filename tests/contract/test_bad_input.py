@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from retrograd import cli
+from retrograd import RandomPlayer, cli
+from retrograd.build import build_trainer
+from retrograd.cli.targets import check_target
+from retrograd.config import ConfigManager
+from retrograd.core.errors import RetrogradError, UsageError
+from retrograd.doctor import examine
 from retrograd.training import durable
 
 SMALL = ["env=cartpole", "replay.capacity=1000", "training.warmup_random_steps=100", "training.total_env_frames=100"]
@@ -76,6 +82,77 @@ def test_a_run_whose_config_cannot_be_written_leaves_no_folder(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        ("file", "folder", "file is a file"),
+        ("folder", "file", "folder is a folder"),
+        ("file/below/it", "file", "file is a file"),
+        ("L" * 300, "folder", "File name too long"),
+        ("~/videos", "folder", "$HOME"),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_refused(path, kind, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError) as caught:
+        check_target(path, kind)
+    assert message in str(caught.value)
+
+
+def test_a_target_that_can_be_written_is_not_made_yet(tmp_path):
+    assert check_target(tmp_path / "new" / "deep", "folder") == tmp_path / "new" / "deep"
+    assert check_target(tmp_path, "folder") == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "L" * 300),
+        ("resume", "L" * 300),
+        ("export", "pong", "--output", "file/x"),
+        ("video", "pong", "--output", "file/x"),
+        ("video", "pong", "--output", "."),
+        ("video", "pong", "--output", "/proc/x.mp4"),
+        ("values", "pong", "--output", "file/x"),
+        ("explain", "pong", "--no-plots", "--output", "file/x"),
+        ("sweep", "agent=dqn", "env=cartpole", "output_dir=file"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_path_of_the_user_never_ends_in_a_traceback(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert cli.main(arguments) == 2
+    assert arguments[-1].split("=")[-1].split("/")[0] in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("command", ["video", "watch"])
+@pytest.mark.parametrize("game", ["DeepSea", "Counter", "Chain", "MemoryChain", "BitFlip"])
+def test_a_game_without_pictures_is_told_so(command, game, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    agent = RandomPlayer(f"retrograd/{game}-v0", {"eval.num_envs": 1}).save(tmp_path / "agent")
+    assert cli.main([command, str(agent)]) == 1
+    assert "the environment gave no pictures" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+
+
+@pytest.mark.parametrize("command", ["video", "watch"])
+def test_a_slash_in_a_game_makes_no_folder(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    agent = RandomPlayer("retrograd/Catch-v0", {"eval.num_envs": 1}).save(tmp_path / "agent")
+    assert cli.main([command, str(agent)]) == 0
+    assert json.loads(capsys.readouterr().out)["video"] == "retrograd_Catch-v0_0.mp4"
+    assert (tmp_path / "retrograd_Catch-v0_0.mp4").is_file()
+
+
 @pytest.mark.parametrize("command", ["evaluate", "video", "watch"])
 def test_an_unreadable_checkpoint_is_named(command, tmp_path, capsys):
     assert cli.main([command, str(tmp_path)]) == 2
@@ -137,5 +214,48 @@ def test_doctor_examines_and_predicts(capsys):
     assert cli.main(["doctor", "env=cartpole", "replay.capacity=10000", "training.warmup_random_steps=100"]) == 0
     report = capsys.readouterr().out
     assert "FAIL" not in report
-    for word in ("torch", "memory", "104 games", "video", "run memory"):
+    for word in ("torch", "memory", "104 games", "video", "run memory", "sweep", "dashboard", "minatar"):
         assert word in report
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "agent=dqn",
+        "agent=ppo training.double_buffered=true",
+        "agent=ppo training.double_buffered=true training.num_envs=3",
+        "agent=ppo agent.minibatches=100000",
+        "agent=recurrent_ppo agent.sequence_steps=1000",
+        "agent=dqn env=Pendulum-v1",
+        "agent=random hardware.measure_threads=true",
+        "agent=impala hardware.workers=true",
+        "agent=dqn hardware.cuda_graph=true",
+        "agent=dqn hardware.device=cuda",
+        "agent=dqn wandb.enabled=true wandb.mode=offline",
+        "agent=dqn replay.capacity=900000000",
+        "agent=dqn checkpoint.keep_last=1000000000",
+        "agent=dqn run_name=taken",
+        "agent=dqn output_dir=file",
+    ],
+)
+def test_doctor_says_of_a_run_what_the_run_itself_says(overrides, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs" / "taken").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    words = [*SMALL, *overrides.split()]
+    if "agent=dqn" not in words and "agent=random" not in words:
+        words.remove("replay.capacity=1000")  # they have none
+    report, healthy = examine(words)
+    assert {path.name for path in tmp_path.rglob("*")} == {"outputs", "file", "taken"}
+    reason = refusal(words)
+    assert healthy == (reason is None), report
+    assert reason is None or reason in report or "cannot be made" in reason
+
+
+def refusal(words):
+    """Why a run with this config does not begin, or None."""
+    try:
+        build_trainer(ConfigManager().compose(words), quiet=True).close()
+    except RetrogradError as error:
+        return str(error)
+    return None

@@ -20,8 +20,9 @@ from retrograd.core.errors import CheckpointError, UsageError
 from retrograd.core.schedules import Horizon
 from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
-from retrograd.envs.factory import EnvironmentFactory, twin
+from retrograd.envs.factory import EnvironmentFactory, check_twin, twin
 from retrograd.envs.flicker import Flicker
+from retrograd.envs.games import find_game
 from retrograd.envs.halves import Halves
 from retrograd.envs.watchdog import Patience
 from retrograd.experiments.reference import baseline
@@ -68,6 +69,7 @@ class Builder:
     def environments(self) -> VecEnv:
         """The rows the agent learns on."""
         check_halves(self.config)
+        check_twin(self.env)
         num_envs = self.config["training"]["num_envs"]
         if not self.config["training"]["double_buffered"]:
             return self.normalizers.wrap_training(self._rows(num_envs, ""))
@@ -92,15 +94,21 @@ class Builder:
         """Fresh rows whose seed depends on the run's seed and the step alone."""
         hardware, seed = self.config["hardware"], self.streams.integer(f"evaluation {step}")
         envs = self.factory.create_vec(
-            self.env,
+            twin(self.env),
             num_envs=self.config["eval"]["num_envs"],
             protocol=atari_protocol(self.config, training=False),
             seed=seed,
             backend=hardware["backend"],
             threads=hardware["env_threads"] or 0,
+            max_episode_steps=self._judged_steps(),
             patience=self._patience(),
         )
         return self.normalizers.wrap_evaluation(self._flicker(envs, Streams(seed)["flicker"]))
+
+    def _judged_steps(self) -> int | None:
+        """Training's limit, or a game without one of its own would be judged for ever; Atari's is the protocol's."""
+        atari = find_game(self.config["env"]["game_id"]) is not None
+        return None if atari else self.config["training"]["max_episode_steps"]
 
     def _flicker(self, envs: VecEnv, rng: np.random.Generator) -> VecEnv:
         probability = self.config["env_protocol"]["flicker_probability"]
@@ -119,7 +127,9 @@ class Builder:
         if with_lives:
             learned = atari_protocol(self.config, training=True).terminal_on_life_loss
             protocol = replace(protocol, terminal_on_life_loss=learned)
-        viewer: Any = self.factory.create_viewer(twin(self.env, capture=True), protocol=protocol, seed=seed)
+        viewer: Any = self.factory.create_viewer(
+            twin(self.env, capture=True), protocol=protocol, seed=seed, max_episode_steps=self._judged_steps()
+        )
         flickering = self._flicker(viewer, Streams(seed)["flicker"])
         return self.normalizers.wrap_evaluation(flickering)  # type: ignore[return-value]
 
@@ -196,7 +206,7 @@ class Judge:
             result,
             step=step,
             game=config["env"]["name"],
-            protocol=config["env_protocol"]["name"],
+            protocol=config.protocol,
             baseline=baseline(config["env"]["name"]),
         )
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from retrograd.cli.targets import check_target
 from retrograd.cli.words import add_agent, add_command, agent_arguments, refuse_extras
 
 
@@ -81,7 +82,7 @@ def _video(options: argparse.Namespace) -> int:
     from retrograd.build import Judge, restore_agent
 
     checkpoint, config = read_checkpoint(path, changes)
-    target = Path(output or f"{config['env']['name']}_{checkpoint.step}.mp4")
+    target = check_target(output or _video_name(config["env"]["name"], checkpoint.step), "file")
     info = Judge(*restore_agent(checkpoint, config)).record(target, step=checkpoint.step)
     print(json.dumps({"video": str(target), "frames": info.frames, "fps": info.fps, "score": info.score}))
     return 0
@@ -98,9 +99,14 @@ def _watch(options: argparse.Namespace) -> int:
     builder, agent = restore_agent(checkpoint, config)
     viewer = builder.viewer(checkpoint.step)
     try:
-        fallback = Path(f"{config['env']['name']}_{checkpoint.step}.mp4")
+        fallback = Path(_video_name(config["env"]["name"], checkpoint.step))
         seen = watch(agent, viewer, step=checkpoint.step, video=fallback, episodes=options.episodes)
     finally:
         viewer.close()
     print(json.dumps({"scores": list(seen.scores), "video": str(seen.video) if seen.video else None}))
     return 0
+
+
+def _video_name(game: str, step: int) -> str:
+    """A file in this folder: the slash of an id would make one of its own."""
+    return f"{game.replace('/', '_')}_{step}.mp4"
