@@ -135,12 +135,13 @@ def hostile(copy_of):
     """Runs whose names, settings, columns and dates are scripts."""
     first = copy_of("catch_dqn")
     root = first.parent
-    for number, name in enumerate(HOSTILE):
+    games = [*HOSTILE, HOSTILE[3]]  # two runs of one game, which can be compared
+    for number, (name, game) in enumerate(zip([*HOSTILE, f"{HOSTILE[3]} again"], games, strict=True)):
         run = shutil.copytree(first, root / name, symlinks=True)
-        word = json.dumps(name.replace("_", "/"))
+        word, game_word = (json.dumps(text.replace("_", "/")) for text in (name, game))
         (run / ".hydra" / "config.yaml").write_text(
-            f"seed: {number}\nenv: {{name: {word}}}\nagent: {{name: {word}, {word}: {word}}}\n"
-            f"env_protocol: {{name: {word}}}\n"
+            f"seed: {number}\nenv: {{name: {game_word}}}\nagent: {{name: {word}, {word}: {word}}}\n"
+            f"env_protocol: {{name: {game_word}}}\n"
         )
         log = run / "eval_log.csv"
         log.write_text(log.read_text().replace("eval_std_return", name.replace(",", ";").replace("_", "/")))

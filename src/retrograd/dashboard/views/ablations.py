@@ -54,7 +54,7 @@ def _of_one_task(context: Context, names: list[str]) -> list[str]:
     if len(tasks) < 2:
         return names
     if st.session_state.get("ablation_task") not in tasks:
-        st.session_state["ablation_task"] = next(iter(tasks))
+        st.session_state["ablation_task"] = max(tasks, key=lambda task: len(tasks[task]))  # where there is most to see
     return tasks[st.selectbox("Game and protocol", list(tasks), key="ablation_task")]
 
 
