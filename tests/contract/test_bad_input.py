@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -240,6 +241,9 @@ def test_doctor_examines_and_predicts(capsys):
 )
 def test_doctor_says_of_a_run_what_the_run_itself_says(overrides, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)  # both are told: neither may change in between
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
     (tmp_path / "outputs" / "taken").mkdir(parents=True)
     (tmp_path / "file").touch()
     words = [*SMALL, *overrides.split()]
