@@ -79,6 +79,8 @@ def _without_meaning(agent: Mapping[str, Any], preset: Mapping[str, Any]) -> lis
         problems.append("agent.noisy_epsilon=true has no meaning without agent.noisy=true: ε is used anyway")
     if agent["noise_each_step"] and not agent["noisy"]:
         problems.append("agent.noise_each_step=true has no meaning without agent.noisy=true: there is no noise to draw")
+    if agent["encoder_layer_norm"] and agent["encoder"] == "impala":
+        problems.append("agent.encoder_layer_norm=true has no meaning with agent.encoder=impala: it has no such layers")
     if agent["encoder"] != "impala":
         problems += [
             f"agent.{key}={agent[key]} has no meaning without agent.encoder=impala"

@@ -86,7 +86,7 @@ _NAME = Rule(str, optional=True)
 _UNIT = _number(0, 1)
 _POSITIVE = _number(0, above=True)
 
-_ENCODER = _choice("nature", "small", "impala")
+_ENCODER = _choice("nature", "small", "patches", "impala")
 
 _EVERY_AGENT = {"kind": _TEXT, "name": _TEXT, "gamma": _UNIT, "frame_stack": _int(1, 4)}
 
@@ -141,6 +141,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "munchausen_clip": _number(-math.inf, 0),
         "munchausen_policy": _choice("target", "online"),
         "encoder": _ENCODER,
+        "encoder_layer_norm": _BOOL,
         "impala_scale": _int(1),
         "impala_pool": _int(1, optional=True),
         "spectral_norm": _BOOL,
@@ -193,6 +194,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
     "preset": {
         "optimizer": _choice("deepmind_rmsprop", "adam", "torch_rmsprop"),
         "lr": _POSITIVE,
+        "lr_end": _number(0, optional=True),
         "rmsprop_decay": _UNIT,
         "rmsprop_momentum": _UNIT,
         "rmsprop_eps": _POSITIVE,

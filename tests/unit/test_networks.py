@@ -114,10 +114,37 @@ def test_the_small_encoder_is_that_of_the_first_dqn() -> None:
         make_encoder(VECTOR, encoder="small")
 
 
+def test_patches_read_every_pixel_once() -> None:
+    """14 × 14 windows of 6 × 6 pixels lie side by side: each pixel reaches exactly one of them."""
+    encoder = make_encoder(SCREEN, encoder="patches")
+    first = next(layer for layer in encoder.modules() if isinstance(layer, torch.nn.Conv2d))
+    with torch.no_grad():
+        first.weight.fill_(1.0)
+        first.bias.zero_()
+        assert first(torch.ones(1, 4, 84, 84)).shape == (1, 32, 14, 14)
+        pixel = torch.zeros(1, 4, 84, 84)
+        pixel[0, 2, 83, 5] = 1.0
+        reached = first(pixel)[0, 0].nonzero().tolist()
+    assert reached == [[13, 0]]
+    assert encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 256)
+
+
+@pytest.mark.parametrize("name", ["nature", "small", "patches"])
+def test_layer_norm_stands_before_every_activation_of_the_encoder(name) -> None:
+    network = make_q_network(
+        SCREEN, 3, network="nature", channels_last=True, encoder={"encoder": name, "layer_norm": True}
+    )
+    layers = [layer for layer in network.encoder.modules() if not list(layer.children())]
+    before = [layers[place - 1] for place, layer in enumerate(layers) if isinstance(layer, nn.ReLU)]
+    assert len(before) >= 3
+    assert all(isinstance(layer, nn.GroupNorm | nn.LayerNorm) for layer in before)
+
+
+@pytest.mark.parametrize("encoder", ["small", "patches"])
 @pytest.mark.parametrize("more", [{}, {"network": "dueling"}, {"noisy_sigma": 0.5}, {"implicit": (64, 32)}])
-def test_the_small_encoder_keeps_its_256_units_whatever_is_switched_on(more):
+def test_the_small_encoders_keep_their_256_units_whatever_is_switched_on(more, encoder):
     options = {"network": "nature", "channels_last": False, "noise": NoiseSource(0), **more}
-    network = make_q_network(SCREEN, 3, encoder={"encoder": "small"}, **options)
+    network = make_q_network(SCREEN, 3, encoder={"encoder": encoder}, **options)
     widths = {module.weight.shape[0] for module in network.modules() if isinstance(module, nn.Linear | NoisyLinear)}
     assert 256 in widths
     assert 512 not in widths

@@ -62,6 +62,8 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         target_update_updates=agent["target_update_freq"],
         max_grad_norm=agent["max_grad_norm"],
         loss_reduction=preset["loss_reduction"],
+        # a rate that stays is the optimizer's own
+        lr=None if preset["lr_end"] is None else builder.over_run(spec, preset["lr"], preset["lr_end"]),
         noise_each_step=agent["noise_each_step"],
         scaler=make_scaler(builder),
         recorded=hardware["cuda_graph"],
@@ -90,6 +92,7 @@ def make_network(builder: Builder, obs: ArraySpec | dict[str, ArraySpec], num_ac
         layer_norm=agent["head_layer_norm"],
         encoder={
             "encoder": agent["encoder"],
+            "layer_norm": agent["encoder_layer_norm"],
             "impala_scale": agent["impala_scale"],
             "impala_pool": agent["impala_pool"],
             "spectral_norm": agent["spectral_norm"],

@@ -26,6 +26,9 @@ Observation = Tensor | dict[str, Tensor]
 # channels, kernel, stride of each convolution
 NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, arXiv:1312.5602, and A3C's, with 256 units
+# Ours, for processors: windows that do not overlap read each pixel once, and 32 channels fill a vector register
+PATCH_FILTERS = ((32, 6, 6), (32, 3, 2))
+FILTERS = {"nature": NATURE_FILTERS, "small": SMALL_FILTERS, "patches": PATCH_FILTERS}
 
 
 def lowered(dtype: torch.dtype | None, tensor: Tensor) -> AbstractContextManager[None]:
@@ -202,7 +205,7 @@ def is_board(spec: ArraySpec | dict[str, ArraySpec]) -> bool:
 def hidden_units(spec: ArraySpec | dict[str, ArraySpec], encoder: str) -> int:
     """Units of the fully connected layer after an encoder of this observation."""
     if is_image(spec):
-        return 256 if encoder == "small" else 512
+        return 256 if encoder in ("small", "patches") else 512
     return 128
 
 
@@ -247,9 +250,7 @@ def make_encoder(
             spectral_norm=spectral_norm,
             channels_last=channels_last,
         )
-    if encoder == "small":
-        return NatureCNN(spec, width, filters=SMALL_FILTERS, channels_last=channels_last, layer_norm=layer_norm)
-    return NatureCNN(spec, width, channels_last=channels_last, layer_norm=layer_norm)
+    return NatureCNN(spec, width, filters=FILTERS[encoder], channels_last=channels_last, layer_norm=layer_norm)
 
 
 def _project(flat: int, width: int | None, layer_norm: bool) -> nn.Sequential:
