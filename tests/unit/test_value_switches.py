@@ -73,6 +73,14 @@ def test_all_switches_off_is_dqn_to_the_last_bit():
     assert digest(*target.parameters()) == digest(*agent.target.parameters())
 
 
+def test_the_learning_rate_may_fall_over_the_run():
+    agent = builder("preset.lr=0.1", "preset.lr_end=0.02", "training.total_env_frames=80").agent(SPEC)
+    agent.update(next(batches(1)), step=40)
+    assert agent.optimizer.param_groups[0]["lr"] == pytest.approx(0.06)
+    assert agent.metrics(40)["learning_rate"] == pytest.approx(0.06)
+    assert "learning_rate" not in builder().agent(SPEC).metrics(40)
+
+
 def fingerprints(*overrides):
     """Hashes of the parts a switch may or may not touch."""
     made = builder("agent.target_update_freq=50", "training.warmup_random_steps=100", *overrides)
@@ -154,6 +162,7 @@ def test_switches_go_together_in_every_combination(distributional):
         (["agent.noise_each_step=true"], "without agent.noisy"),
         (["agent.spectral_norm=true"], "agent.encoder=impala"),
         (["agent.impala_pool=6"], "agent.encoder=impala"),
+        (["agent.encoder=impala", "agent.encoder_layer_norm=true"], "no such layers"),
         (["agent.distributional=c52"], "'c51'"),
         (["agent.atoms=1"], "at least 2"),
         (["agent.n_step=0"], "from 1"),

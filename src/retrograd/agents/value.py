@@ -18,6 +18,7 @@ from retrograd.agents.captured import HALF_TOLERANCE, TOLERANCE, Captured
 from retrograd.agents.descent import Descent
 from retrograd.core.gates import require_finite
 from retrograd.core.protocols import Agent
+from retrograd.core.schedules import Schedule
 from retrograd.core.types import Array, Decision, Obs, Transitions, Update
 from retrograd.networks.q_network import QNetwork
 
@@ -61,6 +62,7 @@ class ValueAgent(Agent):
         target_update_updates: int,
         max_grad_norm: float | None,
         loss_reduction: str,
+        lr: Schedule | None = None,
         noise_each_step: bool = False,
         scaler: torch.amp.GradScaler | None = None,
         recorded: bool = False,
@@ -74,6 +76,7 @@ class ValueAgent(Agent):
         self.eval_explorer = eval_explorer
         self.target_update_updates = target_update_updates
         self.loss_reduction = loss_reduction
+        self.lr = lr  # of each step; None leaves the optimizer's own
         self.noise = network.noise
         self.noise_each_step = noise_each_step  # else the noise of acting is held from one update to the next
         self.updates = 0
@@ -114,6 +117,9 @@ class ValueAgent(Agent):
             priority=priority.sum(),
             gradient=self.descent.gated(figures["grad_norm"]),
         )
+        if self.lr is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr(step)
         self.descent.step(figures["grad_norm"])
         self.updates += 1
         if self.noise is not None:
@@ -144,8 +150,8 @@ class ValueAgent(Agent):
             target.copy_(online)
 
     def metrics(self, step: int) -> dict[str, float]:
-        epsilon = getattr(self.explorer, "epsilon", None)
-        return {"epsilon": float(epsilon(step))} if epsilon is not None else {}
+        schedules = {"epsilon": getattr(self.explorer, "epsilon", None), "learning_rate": self.lr}
+        return {name: float(schedule(step)) for name, schedule in schedules.items() if schedule is not None}
 
     def _to_device(self, obs: Obs) -> Any:
         if isinstance(obs, dict):

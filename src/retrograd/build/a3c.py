@@ -94,7 +94,7 @@ def make_worker(config_yaml: str, env: Any, wires: Wires) -> WorkerParts:
         network,
         policy.make_loss(builder, envs.spec),
         wires.shared,
-        lr=policy.make_schedule(builder, envs.spec, preset["lr"], preset["lr_end"]),
+        lr=builder.over_run(envs.spec, preset["lr"], preset["lr_end"]),
         max_grad_norm=agent["max_grad_norm"],
         global_step=wires.global_step,
     )

@@ -17,7 +17,7 @@ from retrograd.build.normalizers import Normalizers
 from retrograd.build.protocol import atari_protocol
 from retrograd.config import Config
 from retrograd.core.errors import CheckpointError, UsageError
-from retrograd.core.schedules import Horizon
+from retrograd.core.schedules import Constant, Horizon, Schedule, WholeRun
 from retrograd.core.seeding import Streams
 from retrograd.core.types import EnvSpec
 from retrograd.envs.factory import EnvironmentFactory, check_twin, twin
@@ -138,6 +138,10 @@ class Builder:
         if self._horizon is None:
             self._horizon = Horizon(-(-self.config["training"]["total_env_frames"] // spec.frames_per_step))
         return self._horizon
+
+    def over_run(self, spec: EnvSpec, start: float, end: float | None) -> Schedule:
+        """A straight line over the whole run, or a constant."""
+        return Constant(start) if end is None else WholeRun(start, end, self.horizon(spec))
 
     def device(self) -> torch.device:
         import torch

@@ -18,7 +18,6 @@ from retrograd.build.halves import make_player
 from retrograd.build.hardware import make_scaler, place
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
-from retrograd.core.schedules import Constant, Schedule, WholeRun
 from retrograd.core.types import ContinuousActions, EnvSpec
 from retrograd.networks.optimizers import TensorFlowRMSprop
 from retrograd.networks.policy import make_actor_critic
@@ -118,7 +117,7 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         network,
         make_loss(builder, spec),
         make_optimizer(builder, network),
-        lr=make_schedule(builder, spec, preset["lr"], preset["lr_end"]),
+        lr=builder.over_run(spec, preset["lr"], preset["lr_end"]),
         epochs=agent.get("epochs", 1),
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
@@ -129,13 +128,13 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
 
 def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
     agent = builder.config["agent"]
-    entropy = make_schedule(builder, spec, agent["entropy_coef"], agent["entropy_coef_end"])
+    entropy = builder.over_run(spec, agent["entropy_coef"], agent["entropy_coef_end"])
     if agent["kind"] in ("a2c", "a3c"):
         return A2CLoss(entropy, agent["value_coef"], agent["normalize_advantage"])
     if agent["kind"] == "impala":
         return SummedLoss(A2CLoss(entropy, agent["value_coef"], normalize_advantage=False))
     return PPOLoss(
-        clip_range=make_schedule(builder, spec, agent["clip_range"], agent["clip_range_end"]),
+        clip_range=builder.over_run(spec, agent["clip_range"], agent["clip_range_end"]),
         entropy_coef=entropy,
         value_coef=agent["value_coef"],
         value_clip=agent["value_clip"],
@@ -158,10 +157,3 @@ def make_sampling(builder: Builder) -> Sampling:
         builder.streams["evaluation"],
         sample_in_evaluation=builder.config["agent"]["eval_policy"] == "sample",
     )
-
-
-def make_schedule(builder: Builder, spec: EnvSpec, start: float, end: float | None) -> Schedule:
-    """A straight line over the whole run, or a constant."""
-    if end is None:
-        return Constant(start)
-    return WholeRun(start, end, builder.horizon(spec))

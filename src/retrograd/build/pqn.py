@@ -13,7 +13,7 @@ from retrograd.build.hardware import make_scaler, place
 from retrograd.build.policy import make_rollout_loop
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
-from retrograd.core.schedules import Constant, Linear, Schedule, WholeRun
+from retrograd.core.schedules import Constant, Linear
 from retrograd.core.types import DiscreteActions, EnvSpec
 from retrograd.exploration import EpsilonGreedy
 from retrograd.networks.q_network import make_q_network
@@ -50,7 +50,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         torch.optim.RAdam(network.parameters(), lr=preset["lr"], eps=preset["adam_eps"]),
         explorer=explorer(epsilon, rng=builder.streams["exploration"]),
         eval_explorer=explorer(Constant(config["eval"]["epsilon"]), rng=builder.streams["evaluation"]),
-        lr=_learning_rate(builder, spec),
+        lr=builder.over_run(spec, preset["lr"], preset["lr_end"]),
         epochs=agent["epochs"],
         minibatches=agent["minibatches"],
         max_grad_norm=agent["max_grad_norm"],
@@ -62,10 +62,3 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
 def make_loop(builder: Builder, agent: Agent, envs: VecEnv, run: Run) -> Loop:
     assert isinstance(agent, PQNAgent | NullLearner)
     return make_rollout_loop(builder, agent, envs, run, returns_lambda=builder.config["agent"]["q_lambda"])
-
-
-def _learning_rate(builder: Builder, spec: EnvSpec) -> Schedule:
-    preset = builder.config["preset"]
-    if preset["lr_end"] is None:
-        return Constant(preset["lr"])
-    return WholeRun(preset["lr"], preset["lr_end"], builder.horizon(spec))
