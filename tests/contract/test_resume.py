@@ -26,8 +26,8 @@ AGENTS = sorted(path.stem for path in SHIPPED.glob("agent/*.yaml"))
 ASYNCHRONOUS = ("a3c", "impala")
 # made of parts that other files bring, too: left to the night
 COMBINED = (
-    "c51", "double", "minatar_c51", "minatar_double", "minatar_dqn", "minatar_rainbow", "modern", "munchausen",
-    "munchausen_iqn", "qr_dqn", "rainbow_dopamine",
+    "c51", "double", "dqn_dopamine", "minatar_c51", "minatar_double", "minatar_dqn", "minatar_rainbow", "modern",
+    "munchausen", "munchausen_iqn", "qr_dqn", "rainbow_dopamine",
 )  # fmt: skip
 SMALL = [
     "env=retrograd/Catch-v0", "training.num_envs=2", "training.log_every_steps=20", "training.max_episode_steps=null",

@@ -248,6 +248,26 @@ def test_dopamines_rainbow_has_its_constants():
     assert config["training"]["warmup_random_steps"] == 20000
 
 
+def test_dopamines_dqn_takes_its_steps_with_half_the_loss():
+    config = manager.compose(["agent=dqn_dopamine"])
+    preset = config["preset"]
+    assert (preset["optimizer"], preset["loss"], preset["lr"]) == ("adam", "squared", 6.25e-5)
+    assert config["agent"]["target_update_freq"] * config["agent"]["update_frequency"] == 8000
+    assert (config["env_protocol"]["name"], config["training"]["num_envs"]) == ("dopamine", 1)
+
+    def after(scale: float, eps: float) -> torch.Tensor:
+        weight = torch.ones(3, requires_grad=True)
+        adam = torch.optim.Adam([weight], lr=preset["lr"], eps=eps)
+        for turn in range(5):
+            adam.zero_grad()
+            (scale * (weight * torch.tensor([1e-4, 1e-3, 1.0]) - turn).square().sum()).backward()
+            adam.step()
+        return weight.detach()
+
+    torch.testing.assert_close(after(0.5, preset["adam_eps"]), after(1.0, 1.5e-4), rtol=0, atol=1e-9)
+    assert not torch.allclose(after(0.5, 1.5e-4), after(1.0, 1.5e-4), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name", ["double", "c51", "qr_dqn", "iqn", "munchausen", "munchausen_iqn", "rainbow", "modern"]
 )
