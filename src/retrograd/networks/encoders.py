@@ -7,7 +7,6 @@ the device as bytes and is scaled there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec
 from retrograd.networks.kernels import scale_pixels
 from retrograd.networks.layers import SpectralConv2d
-from retrograd.networks.products import Linear
+from retrograd.networks.products import Linear, lowered
 
 Observation = Tensor | dict[str, Tensor]
 
@@ -29,11 +28,6 @@ SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, arXiv:1312.5602, a
 # Ours, for processors: windows that do not overlap read each pixel once, and 32 channels fill a vector register
 PATCH_FILTERS = ((32, 6, 6), (32, 3, 2))
 FILTERS = {"nature": NATURE_FILTERS, "small": SMALL_FILTERS, "patches": PATCH_FILTERS}
-
-
-def lowered(dtype: torch.dtype | None, tensor: Tensor) -> AbstractContextManager[None]:
-    """Layers inside compute in ``dtype`` on the tensor's device, from weights that stay as they are."""
-    return nullcontext() if dtype is None else torch.autocast(tensor.device.type, dtype)
 
 
 class PixelCNN(nn.Module):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from retrograd.core.distributional import quantile_midpoints
-from retrograd.networks.products import Linear
+from retrograd.networks.products import Linear, Multiplying
 
-MakeLinear = Callable[[int, int], nn.Module]  # what a head makes its layers with
+MakeLinear = Callable[[int, int], Multiplying]  # what a head makes its layers with
 
 
 class LinearHead(nn.Module):
@@ -112,8 +112,9 @@ class CosineEmbedding(nn.Module):
 
 
 def _hidden(width: int, hidden: int, linear: MakeLinear, layer_norm: bool) -> nn.Sequential:
-    normalize = [nn.LayerNorm(hidden)] if layer_norm else []
-    return nn.Sequential(linear(width, hidden), *normalize, nn.ReLU())
+    first, normalize = linear(width, hidden), [nn.LayerNorm(hidden)] if layer_norm else []
+    first.hidden = True
+    return nn.Sequential(first, *normalize, nn.ReLU())
 
 
 def _shape(output: Tensor, num_actions: int, atoms: int) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 from retrograd.core.types import Array
 from retrograd.networks.kernels import KERNELS
@@ -52,6 +53,7 @@ class Pieces:
                 KERNELS.plain(slope, squares, root, decay, 1 - decay, eps)
             self._room[: len(weight)].sqrt_()
             KERNELS.descend(slope, root, weight, lr)
+        increment_version(param)  # torch has seen none of this, and others keep what they made of the weights
         return True
 
 
@@ -190,7 +192,11 @@ def make_optimizer(
     """The optimizer a preset names; ``fused`` chooses the forms that go through the memory once."""
     params = list(network.parameters())
     if name == "adam":
-        return torch.optim.Adam(params, lr=lr, eps=adam_eps, fused=fused and params[0].device.type in ("cpu", "cuda"))
+        fused = fused and params[0].device.type in ("cpu", "cuda")
+        adam = torch.optim.Adam(params, lr=lr, eps=adam_eps, fused=fused)
+        if fused:  # its kernel changes the weights unnoticed, and others keep what they made of them
+            adam.register_step_post_hook(lambda *_: increment_version(params))
+        return adam
     if name == "torch_rmsprop":
         return torch.optim.RMSprop(params, lr=lr, alpha=rmsprop_decay, eps=rmsprop_eps, centered=True)
     if name == "deepmind_rmsprop":

@@ -1,7 +1,8 @@
 """Precision and compilation of encoders, which do nearly all the work of a network.
 
-In half precision the layers of an encoder compute in bfloat16 or float16 (autocast); weights, heads, losses and the
-optimizer stay in float32, because a value of 10 rounded to eight bits is off by 0.03, more than a step's difference.
+In half precision the layers of an encoder and the hidden layers of a head after it compute in bfloat16 or float16
+(autocast); weights, values, losses and the optimizer stay in float32, because a value of 10 rounded to eight bits is
+off by 0.03, more than a step's difference.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from retrograd.networks.encoders import MLP, BoardCNN, Observation, PixelCNN
+from retrograd.networks.products import Multiplying
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +34,15 @@ def encoders(networks: Iterable[nn.Module]) -> Iterator[nn.Module]:
 
 
 def set_precision(network: nn.Module, name: str | None, device: torch.device) -> None:
-    """Let the convolutional encoders compute in ``name``; float16 only where there is CUDA, as torch has it nowhere
-    else at speed."""
+    """Let convolutional encoders and the hidden layers after them compute in ``name``; float16 only where there is
+    CUDA, as torch has it nowhere else at speed."""
     dtype = None if name is None or (name == "float16" and device.type != "cuda") else DTYPES[name]
-    for encoder in encoders([network]):
-        if isinstance(encoder, PixelCNN):
-            encoder.compute_dtype = dtype
+    pictures = [encoder for encoder in encoders([network]) if isinstance(encoder, PixelCNN)]
+    for encoder in pictures:
+        encoder.compute_dtype = dtype
+    for module in network.modules() if pictures else ():
+        if isinstance(module, Multiplying) and module.hidden:
+            module.compute_dtype = dtype
 
 
 def compile_encoders(
