@@ -262,7 +262,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "channels_last": _BOOL,
         "fused_optimizer": _BOOL,
         "onednn_linear": Rule(bool, optional=True),
-        "autocast": _choice("bfloat16", "float16", optional=True),
+        "autocast": _choice("native", "bfloat16", "float16", optional=True),
         "compile": _BOOL,
         "cuda_graph": _BOOL,
         "expandable_segments": _BOOL,

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from retrograd import build
+from retrograd.build import hardware as switches
+from retrograd.build.hardware import precision, with_precision
+from retrograd.config import ConfigManager
 from retrograd.core.types import ArraySpec
 from retrograd.networks import products
 from retrograd.networks.heads import Categorical
@@ -17,10 +21,14 @@ from retrograd.networks.precision import set_precision
 from retrograd.networks.products import Linear, Multiplying
 from retrograd.networks.q_network import QNetwork, make_q_network
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SCREEN = ArraySpec((4, 84, 84), np.dtype(np.uint8))
 BOARD = ArraySpec((4, 10, 10), np.dtype(np.bool_))
 OPTIMIZERS = ("adam", "adam, not fused", "deepmind_rmsprop", "torch_rmsprop", "tensorflow_rmsprop")
+
+
+def compose(*words: str):
+    return ConfigManager(None).compose(list(words))
 
 
 def screens(rows: int = 3) -> torch.Tensor:
@@ -131,3 +139,30 @@ def test_a_weight_is_rounded_once_for_many_products(monkeypatch):
         assert products.rounded(layer.weight) is not first
     assert products.rounded(layer.weight) is layer.weight  # float32 all round
     assert "rounded" not in layer.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("words", "device", "able", "expected"),
+    [
+        ([], CPU, True, "bfloat16"),
+        ([], CPU, False, None),
+        ([], CPU, None, None),  # nobody can tell
+        ([], CUDA, True, None),
+        (["agent=a3c"], CPU, True, None),
+        (["hardware.autocast=null"], CPU, True, None),
+        (["hardware.autocast=bfloat16"], CPU, False, "bfloat16"),
+    ],
+)
+def test_the_default_is_what_the_processor_computes_in(words, device, able, expected, monkeypatch):
+    monkeypatch.setattr(switches, "has_bfloat16", lambda: able)
+    config = compose("env=pong", *words)
+    assert precision(config, device) == expected
+    assert with_precision(config, device)["hardware"]["autocast"] == expected
+
+
+def test_a_run_writes_down_what_it_computes_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(switches, "has_bfloat16", lambda: True)
+    words = ["env=cartpole", "replay.capacity=1000", "training.warmup_random_steps=10", f"output_dir={tmp_path}"]
+    trainer = build.build_trainer(compose(*words, "run_name=a", "hardware.device=cpu"), quiet=True)
+    trainer.close()
+    assert "autocast: bfloat16" in (tmp_path / "a" / ".hydra" / "config.yaml").read_text()

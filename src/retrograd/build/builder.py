@@ -54,6 +54,20 @@ KINDS = {
 TRAINING_PARTS = ("target", "optimizer", "learner", "counters", "noise", "scaler")
 
 
+def find_device(config: Config) -> torch.device:
+    """What ``hardware.device`` means here; refused where there is no such thing."""
+    import torch
+
+    name = config["hardware"]["device"]
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(f"hardware.device={name} needs CUDA, and torch sees none here; use cpu or auto")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UsageError("hardware.device=mps needs Apple's Metal, and torch sees none here; use cpu or auto")
+    return torch.device(name)
+
+
 class Builder:
     """Makes parts on request; ``env`` replaces the config's environment by the caller's own."""
 
@@ -144,16 +158,7 @@ class Builder:
         return Constant(start) if end is None else WholeRun(start, end, self.horizon(spec))
 
     def device(self) -> torch.device:
-        import torch
-
-        name = self.config["hardware"]["device"]
-        if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "cpu"
-        if name.startswith("cuda") and not torch.cuda.is_available():
-            raise UsageError(f"hardware.device={name} needs CUDA, and torch sees none here; use cpu or auto")
-        if name == "mps" and not torch.backends.mps.is_available():
-            raise UsageError("hardware.device=mps needs Apple's Metal, and torch sees none here; use cpu or auto")
-        return torch.device(name)
+        return find_device(self.config)
 
     def staging(self) -> dict[str, Any]:
         """How batches come to the device."""

@@ -44,23 +44,40 @@ def check_switches(config: Config, device: torch.device) -> None:
             f"hardware.autocast=float16 needs CUDA, and this run learns on {device}; use null, or bfloat16 where the "
             "processor has instructions for it"
         )
-    if agent["kind"] == "a3c" and (hardware["autocast"] or hardware["compile"]):
-        key = "autocast" if hardware["autocast"] else "compile"
+    lowered = precision(config, device)
+    if agent["kind"] == "a3c" and (lowered or hardware["compile"]):
+        key = "autocast" if lowered else "compile"
         raise UsageError(f"hardware.{key} has no effect with agent.kind=a3c, whose workers learn on their own networks")
     if agent["kind"] in ("a3c", "impala") and hardware["workers"]:
         raise UsageError(f"hardware.workers=true: agent={agent['name']} plays in worker processes already; use false")
     if hardware["cuda_graph"]:
         _check_graph(agent, hardware)
-    if hardware["autocast"] == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+    if lowered == "bfloat16" and device.type == "cpu" and has_bfloat16() is False:
         log.warning(
             "hardware.autocast=bfloat16: this processor has no instructions for it and will be many times slower"
         )
 
 
-def has_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether the processor computes in bfloat16 by itself; true where nobody can tell."""
+def has_bfloat16(cpuinfo: Path = CPUINFO) -> bool | None:
+    """Whether the processor computes in bfloat16 by itself; None where nobody can tell."""
     flags = set(re.findall(r"\w+", _told(cpuinfo, "flags|Features")))
-    return not flags or bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}) if flags else None
+
+
+def precision(config: Config, device: torch.device) -> str | None:
+    """``hardware.autocast``, with ``native`` replaced by what it means here: bfloat16 or, as null, float32."""
+    chosen: str | None = config["hardware"]["autocast"]
+    if chosen != "native":
+        return chosen
+    able = device.type == "cpu" and has_bfloat16() and config["agent"]["kind"] != "a3c"
+    return "bfloat16" if able else None
+
+
+def with_precision(config: Config, device: torch.device) -> Config:
+    """The same config with the precision by its name, for a run that may go on elsewhere."""
+    if config["hardware"]["autocast"] != "native":
+        return config
+    return config.with_values({"hardware.autocast": precision(config, device)})
 
 
 def onednn_is_faster(cpuinfo: Path = CPUINFO) -> bool:
@@ -142,7 +159,7 @@ def place(builder: Builder, network: nn.Module) -> nn.Module:
 
     device = builder.device()
     network.to(device)
-    set_precision(network, builder.config["hardware"]["autocast"], device)
+    set_precision(network, precision(builder.config, device), device)
     return choose_products(builder, network)
 
 

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retrograd.build.builder import Builder, Judge, seed_everything, seed_globals, set_threads, use_device
+from retrograd.build.builder import Builder, Judge, find_device, seed_everything, seed_globals, set_threads, use_device
 from retrograd.build.disk_space import check_disk, checkpoints_kept
-from retrograd.build.hardware import check_switches, compile_agent, set_allocators
+from retrograd.build.hardware import check_switches, compile_agent, set_allocators, with_precision
 from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
 from retrograd.build.threads import with_measured_threads
 from retrograd.build.trackers import check_trackers, open_trackers
@@ -35,6 +35,7 @@ def build_trainer(config: Config, *, env: Any = None, command_line: Sequence[str
     """Check what can be checked, make the parts, and only then the run folder."""
     planned = run_folder(config)
     config = with_measured_threads(config, env)
+    config = with_precision(config, find_device(config))
     builder, envs = open_environments(config, env)
     locks: list[RunLock] = []
 

@@ -14,7 +14,7 @@ from retrograd.agents.iqn import IQNLoss
 from retrograd.agents.munchausen import Munchausen
 from retrograd.agents.qr_dqn import QRDQNLoss
 from retrograd.agents.value import QLoss, ValueAgent
-from retrograd.build.hardware import make_scaler, place
+from retrograd.build.hardware import make_scaler, place, precision
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.schedules import Constant, Linear, WarmUp
@@ -67,7 +67,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         noise_each_step=agent["noise_each_step"],
         scaler=make_scaler(builder),
         recorded=hardware["cuda_graph"],
-        half_precision=hardware["autocast"] is not None,
+        half_precision=precision(config, builder.device()) is not None,
     )
 
 
