@@ -99,8 +99,9 @@ benchmark: $(STAMP) ## whole training runs beside other libraries, taken in turn
 benchmark-quick: $(STAMP) ## has our share of the limit fallen?
 	$(BIN)/python benchmarks/peers.py --quick
 
-results: $(STAMP) ## draw the figures of docs/results from their logs
+results: $(STAMP) ## draw the figures and tables of docs/results from their logs
 	$(BIN)/python benchmarks/make_results.py
+	$(BIN)/python benchmarks/minatar.py --table-only
 
 screenshots: $(STAMP) ## the pictures of docs/dashboard.md, from short runs and the logs of docs/results
 	$(BIN)/python benchmarks/make_screenshots.py

@@ -1,10 +1,12 @@
 """The MinAtar table of docs/results/minatar.md: five games × four agents × five seeds, from one command.
 
     python benchmarks/minatar.py                              everything; finished runs are kept, so it may be stopped
-    python benchmarks/minatar.py --games breakout --agents dqn rainbow --seeds 1 --frames 20000 --page try.md
-    python benchmarks/minatar.py --table-only                 the page again, from the runs that are there
+    python benchmarks/minatar.py --games breakout --agents dqn rainbow --seeds 1 --frames 20000 \\
+        --page try.md --record try.jsonl
+    python benchmarks/minatar.py --table-only                 the page again, from the runs that are recorded
 
-A run's score is the mean of its final evaluation: 100 games with ε 0.001. Needs the extra "minatar".
+A run's score is the mean of its final evaluation: 100 games with ε 0.001. What a finished run came to goes into the
+record, which is kept beside the page: whoever has the record need not run it again. Needs the extra "minatar".
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ GAMES = ("breakout", "asterix", "space_invaders", "freeway", "seaquest")
 AGENTS = ("dqn", "double", "c51", "rainbow")
 NAMES = {"dqn": "DQN", "double": "Double DQN", "c51": "C51", "rainbow": "Rainbow", "random": "random play"}
 RESAMPLES = 20_000
+KEY = ("game", "agent", "frames", "seed")
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,33 @@ class Job:
     def folder(self) -> Path:
         return self.output / self.game / f"{self.agent}_{self.frames}_seed{self.seed}"
 
-    def summary(self) -> dict[str, Any] | None:
-        """What the run came to; None where it has not reached its end."""
-        file = self.folder / "summary.json"
-        return json.loads(file.read_text()) if file.is_file() else None
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.game, self.agent, self.frames, self.seed
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").is_file()
+
+    def outcome(self) -> dict[str, Any]:
+        """What the finished run came to, for the record."""
+        summary = json.loads((self.folder / "summary.json").read_text())
+        git = json.loads((self.folder / "versions.json").read_text()).get("git") or {}
+        return {
+            **dict(zip(KEY, self.key, strict=True)),
+            "score": summary["final"]["mean_return"],
+            "deviation": summary["final"]["std_return"],
+            "games": summary["final"]["episodes"],
+            "steps_per_second": round(summary["step"] / summary["wall_seconds"], 1),
+            "commit": f"{git.get('commit', 'unknown')[:10]}{' with changes' if git.get('dirty') else ''}",
+        }
 
     def command(self) -> list[str]:
         chosen = ["agent=random", "eval=minatar"] if self.agent == "random" else [f"agent=minatar_{self.agent}"]
         return [
             *(sys.executable, "-m", "retrograd", "train", f"env=minatar_{self.game}", *chosen, f"seed={self.seed}"),
             f"training.total_env_frames={self.frames}",
-            f"training.light_eval_every_frames={max(self.frames // 10, 1)}",
+            "training.light_eval_every_frames=null",
             "training.full_eval_every_frames=null",
             "hardware.torch_threads=1",
             f"output_dir={self.folder.parent}",
@@ -70,9 +89,31 @@ class Job:
         begun = time.monotonic()
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(self.command(), capture_output=True, text=True, env=environment, check=False)
-        if done.returncode or self.summary() is None:
+        if done.returncode or not self.finished:
             raise RuntimeError(f"{' '.join(self.command())}\nended with {done.returncode}:\n{done.stderr[-2000:]}")
         return time.monotonic() - begun
+
+
+class Record:
+    """A line for each finished run, never changed once written."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        lines = file.read_text().splitlines() if file.is_file() else []
+        self.outcomes = {tuple(line[name] for name in KEY): line for line in map(json.loads, lines)}
+
+    def __contains__(self, job: Job) -> bool:
+        return job.key in self.outcomes
+
+    def of(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        return [self.outcomes[job.key] for job in jobs if job in self]
+
+    def add(self, job: Job) -> dict[str, Any]:
+        outcome = self.outcomes[job.key] = job.outcome()
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a") as file:
+            file.write(json.dumps(outcome) + "\n")
+        return outcome
 
 
 def jobs_for(options: argparse.Namespace) -> list[Job]:
@@ -86,9 +127,12 @@ def jobs_for(options: argparse.Namespace) -> list[Job]:
     return [Job(game, "random", 1, 1000, options.output) for game in options.games] + learned
 
 
-def work(jobs: Sequence[Job], at_once: int) -> int:
-    """Run what is not finished; returns how many failed."""
-    missing = [job for job in jobs if job.summary() is None]
+def work(jobs: Sequence[Job], record: Record, at_once: int) -> int:
+    """Run what is not recorded; returns how many failed."""
+    for job in jobs:
+        if job not in record and job.finished:
+            record.add(job)
+    missing = [job for job in jobs if job not in record]
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are finished, {len(missing)} to go", file=sys.stderr)
     failed, begun = 0, time.monotonic()
     with ThreadPoolExecutor(at_once) as pool:
@@ -104,21 +148,18 @@ def work(jobs: Sequence[Job], at_once: int) -> int:
                     failed += 1
                     print(f"{head}: FAILED\n{future.exception()}", file=sys.stderr)
                     continue
-                score = (job.summary() or {})["final"]["mean_return"]
-                print(f"{head}: {score:.2f} in {future.result():.0f} s", file=sys.stderr)
+                print(f"{head}: {record.add(job)['score']:.2f} in {future.result():.0f} s", file=sys.stderr)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return failed
 
 
-def collect(jobs: Sequence[Job]) -> dict[str, dict[str, list[float]]]:
+def collect(outcomes: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
     """agent → game → scores of the finished seeds."""
     scores: dict[str, dict[str, list[float]]] = {}
-    for job in jobs:
-        summary = job.summary()
-        if summary is not None:
-            scores.setdefault(job.agent, {}).setdefault(job.game, []).append(summary["final"]["mean_return"])
+    for outcome in outcomes:
+        scores.setdefault(outcome["agent"], {}).setdefault(outcome["game"], []).append(outcome["score"])
     return scores
 
 
@@ -167,19 +208,21 @@ def overall(scores: dict[str, dict[str, list[float]]], games: Sequence[str]) -> 
     return lines
 
 
-def page(jobs: Sequence[Job], options: argparse.Namespace) -> str:
-    scores = collect(jobs)
+def page(jobs: Sequence[Job], record: Record, options: argparse.Namespace) -> str:
+    outcomes = record.of(jobs)
+    scores = collect(outcomes)
     seeds = sorted({len(values) for agent, games in scores.items() if agent != "random" for values in games.values()})
     games = [game for game in options.games if any(game in by_game for by_game in scores.values())]
-    learned = [job for job in jobs if job.agent != "random" and job.summary() is not None]
-    commits = sorted({_commit(job) for job in learned})
+    learned = [outcome for outcome in outcomes if outcome["agent"] != "random"]
+    commits = sorted({outcome["commit"] for outcome in learned})
     planned = sum(job.agent != "random" for job in jobs)
     lines = [
         "# MinAtar",
         "",
-        f"Made by `python benchmarks/minatar.py` from the runs of {options.frames:,} frames each that are finished: "
-        f"{len(learned)} of {planned}. Settings: `agent=minatar_dqn` and its "
-        "sisters. A run's score is the mean of 100 games after its last frame, ε 0.001, sticky actions 0.1.",
+        f"Made by `python benchmarks/minatar.py --frames {options.frames}` from the runs of so many frames that are "
+        f"finished, {len(learned)} of {planned}; what each came to is in `{options.record.name}`. Settings: "
+        "`agent=minatar_dqn` and its sisters. A run's score is the mean of 100 games after its last frame, ε 0.001, "
+        "sticky actions 0.1.",
         "",
         f"Interquartile mean over {' to '.join(map(str, seeds)) or 'no'} seeds, in brackets the 95 % interval of a "
         "bootstrap over seeds, which with five of them is rather too narrow.",
@@ -192,24 +235,13 @@ def page(jobs: Sequence[Job], options: argparse.Namespace) -> str:
         lines.append(f"| {NAMES[agent]} | {' | '.join(cells)} |")
     lines += [*overall(scores, games), "", "| agent | steps a second of one run |", "|---|---|"]
     for agent in options.agents:
-        speeds = [_speed(job) for job in learned if job.agent == agent]
+        speeds = [outcome["steps_per_second"] for outcome in learned if outcome["agent"] == agent]
         lines += [f"| {NAMES[agent]} | {np.median(speeds):,.0f} |"] if speeds else []
     lines += [
         "",
         f"Commits: {', '.join(commits) or 'none'}. Speeds include evaluations and are those of one thread each.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _speed(job: Job) -> float:
-    summary = job.summary() or {}
-    return float(summary["step"] / summary["wall_seconds"])
-
-
-def _commit(job: Job) -> str:
-    versions = json.loads((job.folder / "versions.json").read_text())
-    git = versions.get("git") or {}
-    return f"{git.get('commit', 'unknown')[:10]}{' with changes' if git.get('dirty') else ''}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -219,10 +251,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--agents", nargs="+", choices=AGENTS, default=list(AGENTS), metavar="AGENT", help=", ".join(AGENTS)
     )
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 1 up (default 5)")
-    parser.add_argument("--frames", type=int, default=1_000_000, help="of each run (default 1,000,000)")
+    parser.add_argument("--frames", type=int, default=200_000, help="of each run (default 200,000)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once (default: the cores)")
     parser.add_argument("--output", type=Path, default=Path("outputs/minatar"), help="where the runs go")
     parser.add_argument("--page", type=Path, default=Path("docs/results/minatar.md"), help="where the table goes")
+    parser.add_argument(
+        "--record", type=Path, default=Path("docs/results/minatar.jsonl"), help="what finished runs came to"
+    )
     parser.add_argument("--table-only", action="store_true", help="run nothing")
     options = parser.parse_args(arguments)
     for name in ("seeds", "frames", "jobs"):
@@ -233,10 +268,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    jobs = jobs_for(options)
-    failed = 0 if options.table_only else work(jobs, options.jobs)
+    jobs, record = jobs_for(options), Record(options.record)
+    failed = 0 if options.table_only else work(jobs, record, options.jobs)
     options.page.parent.mkdir(parents=True, exist_ok=True)
-    options.page.write_text(page(jobs, options))
+    options.page.write_text(page(jobs, record, options))
     print(options.page)
     return 1 if failed else 0
 

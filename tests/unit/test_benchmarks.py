@@ -144,3 +144,50 @@ def test_a_full_replay_is_measured():
     scaling = load("scaling")
     for kind, verb in (("uniform", "add"), ("prioritized", "sample")):
         assert scaling.measure_replay(kind, verb, 400, seconds=0.02)["steps_per_second"] > 0
+
+
+@pytest.fixture
+def minatar():
+    return load("minatar")
+
+
+def finish(job, score: float) -> None:
+    """What a run leaves that has reached its end."""
+    job.folder.mkdir(parents=True)
+    final = {"mean_return": score, "std_return": 1.0, "episodes": 100}
+    (job.folder / "summary.json").write_text(json.dumps({"step": 1000, "wall_seconds": 2.0, "final": final}))
+    (job.folder / "versions.json").write_text(json.dumps({"git": {"commit": "0123456789abcdef", "dirty": False}}))
+
+
+def test_minatar_runs_what_is_not_recorded_and_draws_the_table_from_the_record(minatar, tmp_path, monkeypatch):
+    words = ["--games", "breakout", "--agents", "dqn", "--seeds", "3", "--frames", "2000"]
+    places = [
+        "--output",
+        str(tmp_path / "runs"),
+        "--record",
+        str(tmp_path / "r.jsonl"),
+        "--page",
+        str(tmp_path / "p.md"),
+    ]
+    options = minatar.parse([*words, *places])
+    jobs, ran = minatar.jobs_for(options), []
+    random, first, second, third = jobs
+    finish(first, 4.0)  # by a process that was stopped before it recorded it
+
+    def run(job) -> float:
+        if job is third:
+            raise RuntimeError("lost")
+        ran.append(job)
+        finish(job, {"random": 1.0}.get(job.agent, 6.0))
+        return 1.0
+
+    monkeypatch.setattr(minatar.Job, "run", run)
+    assert minatar.work(jobs, minatar.Record(options.record), 1) == 1
+    assert ran == [random, second]
+    again = minatar.Record(options.record)
+    assert [job in again for job in jobs] == [True, True, True, False]
+    page = minatar.page(jobs, again, options)
+    assert "| DQN | 5.00 (4.00 – 6.00) |" in page
+    assert "| random play | 1.00 |" in page
+    assert "finished, 2 of 3" in page
+    assert "0123456789." in page
