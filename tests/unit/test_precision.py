@@ -12,7 +12,7 @@ from retrograd import build
 from retrograd.build import hardware as switches
 from retrograd.build.hardware import precision, with_precision
 from retrograd.config import ConfigManager
-from retrograd.core.types import ArraySpec
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec
 from retrograd.networks import products
 from retrograd.networks.heads import Categorical
 from retrograd.networks.layers import NoiseSource, NoisyLinear
@@ -113,6 +113,22 @@ def test_a_step_of_any_optimizer_makes_the_copies_anew(name):
         assert not torch.equal(after, before)
         assert torch.equal(after, copy.deepcopy(network).get_q_values(screens()))  # a copy that keeps nothing yet
         before = after
+
+
+@pytest.mark.parametrize("name", ["dqn", "modern", "rainbow", "pqn", "ppo", "a2c", "recurrent_ppo", "impala"])
+def test_the_optimizer_of_every_agent_makes_the_copies_anew(name):
+    spec = EnvSpec("screen", SCREEN, DiscreteActions(3), frame_stack=4, frames_per_step=4)
+    agent = build.Builder(compose("env=pong", f"agent={name}", "hardware.device=cpu")).agent(spec)
+    optimizer = getattr(agent, "optimizer", None) or agent.learner.optimizer
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        for param in params:
+            products.rounded(param)
+            param.grad = torch.ones_like(param)
+        optimizer.step()
+        large = [param for param in params if param.numel() >= products.FEWEST_WEIGHTS]
+        assert large
+        assert all(torch.equal(products.rounded(param), param.bfloat16()) for param in large)
 
 
 def test_weights_that_are_copied_or_loaded_make_the_copies_anew():

@@ -19,7 +19,7 @@ from retrograd.build.hardware import make_scaler, place
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
 from retrograd.core.types import ContinuousActions, EnvSpec
-from retrograd.networks.optimizers import TensorFlowRMSprop
+from retrograd.networks.optimizers import TensorFlowRMSprop, make_adam
 from retrograd.networks.policy import make_actor_critic
 from retrograd.replay import RolloutBuffer
 from retrograd.training.loop import Loop
@@ -143,12 +143,11 @@ def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
 
 
 def make_optimizer(builder: Builder, network: nn.Module) -> torch.optim.Optimizer:
-    preset, params = builder.config["preset"], list(network.parameters())
+    preset, params = builder.config["preset"], list[torch.Tensor](network.parameters())
     fused = builder.config["hardware"]["fused_optimizer"]
     if preset["optimizer"] == "tf_rmsprop":
         return TensorFlowRMSprop(params, preset["lr"], preset["rmsprop_decay"], preset["rmsprop_eps"], fused=fused)
-    fused = fused and params[0].device.type in ("cpu", "cuda")
-    return torch.optim.Adam(params, lr=preset["lr"], eps=preset["adam_eps"], fused=fused)
+    return make_adam(params, lr=preset["lr"], eps=preset["adam_eps"], fused=fused)
 
 
 def make_sampling(builder: Builder) -> Sampling:

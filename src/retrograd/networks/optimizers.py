@@ -178,6 +178,15 @@ def _evaluate(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
+def make_adam(params: list[Tensor], *, lr: float, eps: float, fused: bool) -> torch.optim.Adam:
+    """Torch's own; ``fused`` where it can be, in one pass through the memory."""
+    fused = fused and params[0].device.type in ("cpu", "cuda")
+    adam = torch.optim.Adam(params, lr=lr, eps=eps, fused=fused)
+    if fused:  # its kernel changes the weights unnoticed, and others keep what they made of them
+        adam.register_step_post_hook(lambda *_: increment_version(params))
+    return adam
+
+
 def make_optimizer(
     name: str,
     network: nn.Module,
@@ -190,13 +199,9 @@ def make_optimizer(
     fused: bool,
 ) -> torch.optim.Optimizer:
     """The optimizer a preset names; ``fused`` chooses the forms that go through the memory once."""
-    params = list(network.parameters())
+    params: list[Tensor] = list(network.parameters())
     if name == "adam":
-        fused = fused and params[0].device.type in ("cpu", "cuda")
-        adam = torch.optim.Adam(params, lr=lr, eps=adam_eps, fused=fused)
-        if fused:  # its kernel changes the weights unnoticed, and others keep what they made of them
-            adam.register_step_post_hook(lambda *_: increment_version(params))
-        return adam
+        return make_adam(params, lr=lr, eps=adam_eps, fused=fused)
     if name == "torch_rmsprop":
         return torch.optim.RMSprop(params, lr=lr, alpha=rmsprop_decay, eps=rmsprop_eps, centered=True)
     if name == "deepmind_rmsprop":
