@@ -41,9 +41,11 @@ TRACKS: dict[str, dict[str, str]] = {
 YOUNGER_KEYS: dict[str, dict[str, Any]] = {
     "wandb": {"mode": "online"},
     "mlflow": {"tracking_uri": None, "experiment": None},
-    "hardware": {"onednn_linear": False},
+    "hardware": {"onednn_linear": False, "autocast": None},
     "env_protocol": {"flicker_probability": 0.0, "max_pool": True},
 }
+_YOUNGER_PPO: dict[str, Any] = {"critic_optimizer": "shared", "adaptive_kl": None}
+YOUNGER_AGENT_KEYS = {"ppo": {**_YOUNGER_PPO, "standardize_pixels": False}, "recurrent_ppo": _YOUNGER_PPO}
 
 
 @dataclass(frozen=True)
@@ -279,8 +281,8 @@ def from_saved(content: Mapping[str, Any]) -> Config:
         values[group] = _shipped_group(group, "default") | YOUNGER_KEYS.get(group, {}) | values.get(group, {})
     for group, younger in YOUNGER_KEYS.items():
         values[group] = younger | values.get(group, {})
-    if values.get("agent", {}).get("kind") in ("ppo", "recurrent_ppo"):
-        values["agent"] = {"critic_optimizer": "shared"} | values["agent"]
+    if (kind := values.get("agent", {}).get("kind")) in YOUNGER_AGENT_KEYS:
+        values["agent"] = YOUNGER_AGENT_KEYS[kind] | values["agent"]
     if values.get("agent", {}).get("kind") == "value":
         for group, option in {**TRACKS["A"], "training": "default"}.items():
             values[group] = _shipped_group(group, option) | values.get(group, {})

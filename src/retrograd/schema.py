@@ -112,6 +112,8 @@ _PPO = {
     "value_clip": _BOOL,
     "critic_optimizer": _choice("shared", "own"),
     "target_kl": _number(0, above=True, optional=True),
+    "adaptive_kl": _number(0, above=True, optional=True),
+    "standardize_pixels": _BOOL,
 }
 
 AGENTS: dict[str, dict[str, Rule]] = {
@@ -163,7 +165,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "c_clip": _POSITIVE,
     },
     "recurrent_ppo": {
-        **{key: rule for key, rule in _PPO.items() if key != "network"},
+        **{key: rule for key, rule in _PPO.items() if key not in ("network", "standardize_pixels")},
         "cell": _choice("lstm", "gru"),
         "hidden_size": _int(1),
         "sequence_steps": _int(1, optional=True),

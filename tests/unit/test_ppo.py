@@ -30,7 +30,13 @@ A2C = A2CLoss(Constant(0.01), value_coef=0.5, normalize_advantage=False)
 
 
 def make_agent(
-    loss: PolicyLoss, *, epochs: int = 1, minibatches: int = 1, target_kl: float | None = None, lr: Any = None
+    loss: PolicyLoss,
+    *,
+    epochs: int = 1,
+    minibatches: int = 1,
+    target_kl: float | None = None,
+    adaptive_kl: float | None = None,
+    lr: Any = None,
 ) -> PolicyAgent:
     torch.manual_seed(0)
     network = make_actor_critic(VECTOR, DiscreteActions(3), shared=True, channels_last=True)
@@ -42,6 +48,7 @@ def make_agent(
         epochs=epochs,
         max_grad_norm=0.5,
         target_kl=target_kl,
+        adaptive_kl=adaptive_kl,
     )
     sampling = Sampling(np.random.default_rng(1), np.random.default_rng(2), sample_in_evaluation=False)
     return PolicyAgent(network, learner, sampling, minibatches=minibatches, minibatch_rng=np.random.default_rng(3))
@@ -213,6 +220,30 @@ def test_the_policy_is_left_alone_beyond_the_target_kl() -> None:
         agent.update(rollout_of(agent, 0), step=T * N)
     assert free.updates == 8
     assert held.updates == 1  # the first step finds a divergence of 0
+
+
+@pytest.mark.parametrize(("wanted", "scale"), [(1e-9, 1 / 1.5), (1e9, 1.5)])
+def test_the_rate_follows_how_far_the_policy_moves(wanted: float, scale: float) -> None:
+    agent = make_agent(PPO, epochs=4, adaptive_kl=wanted)
+    agent.update(rollout_of(agent, 0), step=T * N)
+    assert agent.metrics(0)["learning_rate"] == pytest.approx(7e-3 * scale)
+    assert agent.learner.optimizer.param_groups[0]["lr"] == pytest.approx(7e-3)  # of the rollout that is over
+    again = make_agent(PPO, epochs=4, adaptive_kl=wanted)
+    again.learner.load_state_dict(agent.learner.state_dict())
+    assert again.metrics(0) == agent.metrics(0)
+    for number in range(20):
+        agent.update(rollout_of(agent, number), step=T * N)
+    assert 7e-3 / 30 <= agent.metrics(0)["learning_rate"] <= 7e-3 * 30
+
+
+def test_a_rate_that_moves_the_policy_as_far_as_wanted_stays() -> None:
+    agent = make_agent(PPO, epochs=4)
+    moved = float(agent.update(rollout_of(agent, 0), step=T * N).metrics["approx_kl"])
+    last = moved * 4  # about: the divergence grows from 0 over the epochs
+    kept = make_agent(PPO, epochs=4, adaptive_kl=last)
+    kept.update(rollout_of(kept, 0), step=T * N)
+    assert kept.metrics(0)["learning_rate"] == pytest.approx(7e-3)
+    assert "scale" not in agent.learner.state_dict()
 
 
 def test_schedules_stand_where_the_rollout_began() -> None:

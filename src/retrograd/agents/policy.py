@@ -21,6 +21,7 @@ from retrograd.core.schedules import Schedule
 from retrograd.core.types import Array, Decision, Obs, Rollout, Update
 from retrograd.networks.distributions import ActionDistribution
 from retrograd.networks.policy import ActorCritic
+from retrograd.networks.statistics import screen_statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class PolicyLoss(Protocol):
     def coefficients(self, step: int) -> dict[str, float]: ...
 
 
+RATE_FACTOR, MOST_SCALE = 1.5, 30.0  # steps of an adapted rate, and how far it may be from the schedule's
 Evaluated = tuple[ActionDistribution, Tensor, Rollout]  # policy and value as the network sees a minibatch now
 
 
@@ -61,11 +63,13 @@ class PolicyLearner:
         epochs: int,
         max_grad_norm: float | None,
         target_kl: float | None,
+        adaptive_kl: float | None = None,
         scaler: torch.amp.GradScaler | None = None,
         critic_optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.loss, self.optimizer, self.critic_optimizer, self.lr = loss, optimizer, critic_optimizer, lr
-        self.epochs, self.target_kl = epochs, target_kl
+        self.epochs, self.target_kl, self.adaptive_kl = epochs, target_kl, adaptive_kl
+        self.scale = 1.0  # of the rate, where it is adapted
         self.updates, self._scaler = 0, scaler
         self._descent: Descent | SplitDescent
         if critic_optimizer is None:
@@ -80,15 +84,29 @@ class PolicyLearner:
         begun = step - steps.reward.numel()
         for optimizer in filter(None, (self.optimizer, self.critic_optimizer)):
             for group in optimizer.param_groups:
-                group["lr"] = self.lr(begun)
+                group["lr"] = self.learning_rate(begun)
         seen: list[Tensor] = []
         names: list[str] = []
         for out, grad_norm in self._steps(minibatches, begun, step):
             figures = {**out.metrics, "loss": out.loss.detach(), "approx_kl": out.approx_kl, "grad_norm": grad_norm}
             names = list(figures)
             seen.append(torch.stack(list(figures.values())))
-        metrics: dict[str, Tensor | float] = dict(zip(names, torch.stack(seen).mean(0).unbind(), strict=True))
+        table = torch.stack(seen)
+        if self.adaptive_kl is not None:
+            in_last_epoch = -(-len(seen) // self.epochs)
+            self._adapt(float(table[-in_last_epoch:, names.index("approx_kl")].mean()), self.adaptive_kl)
+        metrics: dict[str, Tensor | float] = dict(zip(names, table.mean(0).unbind(), strict=True))
         return Update({**metrics, "explained_variance": _explained_variance(steps.value, steps.returns)})
+
+    def learning_rate(self, step: int) -> float:
+        return self.scale * self.lr(step)
+
+    def _adapt(self, moved: float, wanted: float) -> None:
+        """A rate for the next rollout that moves the policy about as far as wanted, by KL divergence."""
+        if moved > 2 * wanted:
+            self.scale = max(self.scale / RATE_FACTOR, 1 / MOST_SCALE)
+        elif moved < wanted / 2:
+            self.scale = min(self.scale * RATE_FACTOR, MOST_SCALE)
 
     def _steps(
         self, minibatches: Callable[[], Iterable[Evaluated]], begun: int, step: int
@@ -122,11 +140,14 @@ class PolicyLearner:
         more: dict[str, Any] = {} if self._scaler is None else {"scaler": self._scaler.state_dict()}
         if self.critic_optimizer is not None:
             more["critic_optimizer"] = self.critic_optimizer.state_dict()
+        if self.adaptive_kl is not None:
+            more["scale"] = self.scale
         return {"optimizer": self.optimizer.state_dict(), "updates": self.updates, **more}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["updates"])
+        self.scale = float(state.get("scale", 1.0))
         if self.critic_optimizer is not None:
             self.critic_optimizer.load_state_dict(state["critic_optimizer"])
         if self._scaler is not None and "scaler" in state:
@@ -137,7 +158,8 @@ class RolloutLearner(Protocol):
     """What a policy agent asks of its learner, wherever the weights are."""
 
     loss: PolicyLoss
-    lr: Schedule
+
+    def learning_rate(self, step: int) -> float: ...
 
     @property
     def updates(self) -> int: ...
@@ -179,7 +201,7 @@ class ActorCriticAgent(Agent):
         return Decision(self.network.actor.get_action(to_device(obs, self.device)))
 
     def metrics(self, step: int) -> dict[str, float]:
-        return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}
+        return {"learning_rate": self.learner.learning_rate(step), **self.learner.loss.coefficients(step)}
 
 
 class PolicyAgent(ActorCriticAgent):
@@ -196,6 +218,7 @@ class PolicyAgent(ActorCriticAgent):
     ) -> None:
         super().__init__(network, learner, sampling)
         self.minibatches, self.minibatch_rng = minibatches, minibatch_rng
+        self._statistics = screen_statistics([network])
 
     @torch.no_grad()
     def values(self, obs: Obs) -> Array:
@@ -209,7 +232,11 @@ class PolicyAgent(ActorCriticAgent):
             for part in batch.minibatches(size, self.minibatch_rng):
                 yield (*self.network(part.obs), part)
 
-        return self.learner.learn(evaluated, batch, step=step)
+        update = self.learner.learn(evaluated, batch, step=step)
+        for statistics in self._statistics:
+            assert isinstance(batch.obs, Tensor)
+            statistics.see(batch.obs)
+        return update
 
 
 @torch.no_grad()

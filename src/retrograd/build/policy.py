@@ -57,6 +57,7 @@ def make_agent(builder: Builder, spec: EnvSpec) -> Agent:
         shared=agent["network"] == "shared",
         channels_last=config["hardware"]["channels_last"],
         encoder_kind=agent["encoder"],
+        standardize=agent.get("standardize_pixels", False),
     )
     place(builder, network)
     return PolicyAgent(
@@ -121,6 +122,7 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         epochs=agent.get("epochs", 1),
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
+        adaptive_kl=agent.get("adaptive_kl"),
         scaler=scaler,
         critic_optimizer=make_optimizer(builder, network) if split else None,
     )

@@ -94,7 +94,7 @@ class RecurrentPolicyAgent(Agent):
         return policy, value, steps
 
     def metrics(self, step: int) -> dict[str, float]:
-        return {"learning_rate": self.learner.lr(step), **self.learner.loss.coefficients(step)}
+        return {"learning_rate": self.learner.learning_rate(step), **self.learner.loss.coefficients(step)}
 
 
 class StateRollouts:

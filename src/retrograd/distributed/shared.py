@@ -95,6 +95,9 @@ class SharedLearner:
     def updates(self) -> int:
         return int(self.shared.updates.value)
 
+    def learning_rate(self, step: int) -> float:
+        return self.lr(step)
+
     def learn(self, minibatches: Callable[[], Iterable[Evaluated]], steps: Rollout, *, step: int) -> Update:
         begun = self.global_step()
         metrics: dict[str, Tensor | float] = {}

@@ -18,6 +18,7 @@ from retrograd.core.types import ArraySpec
 from retrograd.networks.kernels import scale_pixels
 from retrograd.networks.layers import SpectralConv2d
 from retrograd.networks.products import Linear, lowered
+from retrograd.networks.statistics import ScreenStatistics
 
 Observation = Tensor | dict[str, Tensor]
 
@@ -34,11 +35,19 @@ class PixelCNN(nn.Module):
     """Scaled pixels [B, C, H, W] through ``convolutions`` and a layer of ``width`` units; None leaves that one out."""
 
     def __init__(
-        self, convolutions: nn.Sequential, spec: ArraySpec, width: int | None, *, channels_last: bool, layer_norm: bool
+        self,
+        convolutions: nn.Sequential,
+        spec: ArraySpec,
+        width: int | None,
+        *,
+        channels_last: bool,
+        layer_norm: bool,
+        standardize: bool,
     ) -> None:
         super().__init__()
         self.channels_last = channels_last
         self.compute_dtype: torch.dtype | None = None  # of its layers; None: that of its weights
+        self.statistics = ScreenStatistics(*spec.shape[1:]) if standardize else None
         self.convolutions = convolutions
         with torch.no_grad():
             flat = convolutions(torch.zeros(1, *spec.shape)).flatten(1).shape[1]
@@ -49,6 +58,8 @@ class PixelCNN(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         pixels = scale_pixels(obs, channels_last=self.channels_last)
+        if self.statistics is not None:
+            pixels = self.statistics(pixels)
         with lowered(self.compute_dtype, pixels):
             # flattened in channel, row, column order in both layouts
             features: Tensor = self.project(self.convolutions(pixels).flatten(1))
@@ -71,6 +82,7 @@ class NatureCNN(PixelCNN):
         filters: Sequence[tuple[int, int, int]] = NATURE_FILTERS,
         channels_last: bool = True,
         layer_norm: bool = False,
+        standardize: bool = False,
     ) -> None:
         channels = spec.shape[0]
         layers: list[nn.Module] = []
@@ -79,7 +91,14 @@ class NatureCNN(PixelCNN):
             normalize = [nn.GroupNorm(1, size)] if layer_norm else []
             layers += [nn.Conv2d(channels, size, kernel, stride), *normalize, nn.ReLU()]
             channels = size
-        super().__init__(nn.Sequential(*layers), spec, width, channels_last=channels_last, layer_norm=layer_norm)
+        super().__init__(
+            nn.Sequential(*layers),
+            spec,
+            width,
+            channels_last=channels_last,
+            layer_norm=layer_norm,
+            standardize=standardize,
+        )
 
 
 class ImpalaCNN(PixelCNN):
@@ -98,6 +117,7 @@ class ImpalaCNN(PixelCNN):
         pool: int | None = None,
         spectral_norm: bool = False,
         channels_last: bool = True,
+        standardize: bool = False,
     ) -> None:
         channels = spec.shape[0]
         sections: list[nn.Module] = []
@@ -111,7 +131,9 @@ class ImpalaCNN(PixelCNN):
             channels = size
         ending = [nn.AdaptiveMaxPool2d(pool)] if pool else []
         convolutions = nn.Sequential(*sections, nn.ReLU(), *ending)
-        super().__init__(convolutions, spec, width, channels_last=channels_last, layer_norm=False)
+        super().__init__(
+            convolutions, spec, width, channels_last=channels_last, layer_norm=False, standardize=standardize
+        )
 
 
 class _Residual(nn.Module):
@@ -213,15 +235,21 @@ def make_encoder(
     impala_scale: int = 1,
     impala_pool: int | None = None,
     spectral_norm: bool = False,
+    standardize: bool = False,
     hidden: Sequence[int] = (128, 128),
 ) -> PixelCNN | BoardCNN | MLP:
     """Pixels get the convolutions that ``encoder`` names, boards a small one, vectors the layers of ``hidden``.
 
     ``projected=False`` leaves the last layer of a convolutional encoder out, for heads that bring their own.
+    ``standardize`` brings pixels to mean 0 and deviation 1.
     """
     if encoder != "nature" and not is_image(spec):
         kind = "boards" if is_board(spec) else "vectors"
         raise UsageError(f"agent.encoder={encoder} reads images, and these observations are {kind}; use nature")
+    if standardize and not is_image(spec):
+        raise UsageError(
+            "agent.standardize_pixels=true needs images; for vectors there is training.normalize_observations"
+        )
     width = hidden_units(spec, encoder) if projected else None
     if is_board(spec):
         assert isinstance(spec, ArraySpec)
@@ -243,8 +271,16 @@ def make_encoder(
             pool=impala_pool,
             spectral_norm=spectral_norm,
             channels_last=channels_last,
+            standardize=standardize,
         )
-    return NatureCNN(spec, width, filters=FILTERS[encoder], channels_last=channels_last, layer_norm=layer_norm)
+    return NatureCNN(
+        spec,
+        width,
+        filters=FILTERS[encoder],
+        channels_last=channels_last,
+        layer_norm=layer_norm,
+        standardize=standardize,
+    )
 
 
 def _project(flat: int, width: int | None, layer_norm: bool) -> nn.Sequential:

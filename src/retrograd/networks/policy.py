@@ -7,6 +7,7 @@ policy's last layer, so that the first policy is nearly uniform, and 1 in the cr
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -132,10 +133,12 @@ def make_actor_critic(
     shared: bool,
     channels_last: bool,
     encoder_kind: str = "nature",
+    standardize: bool = False,
 ) -> ActorCritic:
     """Encoders by the observation's shape, the policy's head by the kind of actions."""
-    encoder = make_encoder(spec, channels_last=channels_last, encoder=encoder_kind)
-    critic_encoder = encoder if shared else make_encoder(spec, channels_last=channels_last, encoder=encoder_kind)
+    make = partial(make_encoder, spec, channels_last=channels_last, encoder=encoder_kind, standardize=standardize)
+    encoder = make()
+    critic_encoder = encoder if shared else make()
     network = ActorCritic(
         PolicyNetwork(encoder, _policy_head(encoder.width, actions)), ValueNetwork(critic_encoder, encoder.width)
     )

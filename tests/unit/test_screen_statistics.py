@@ -1,0 +1,94 @@
+"""Pixels by their own mean and deviation: right, still while a rollout is learned from, saved with the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from retrograd.build import Builder
+from retrograd.config import ConfigManager
+from retrograd.core.errors import UsageError
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Rollout
+from retrograd.networks.encoders import make_encoder
+from retrograd.networks.statistics import LIMIT, MOST_FRAMES, ScreenStatistics, screen_statistics
+
+SCREEN = ArraySpec((4, 84, 84), np.dtype(np.uint8))
+
+
+def frames(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(256, size=shape, dtype=np.uint8))
+
+
+def test_they_are_those_of_all_newest_frames_however_they_came():
+    statistics, seen = ScreenStatistics(5, 6), frames(60, 4, 5, 6)
+    for part in torch.split(seen, [7, 1, 30, 22]):
+        statistics.see(part)
+    newest = seen[:, -1].double() / 255
+    torch.testing.assert_close(statistics.mean, newest.mean(0).float())
+    torch.testing.assert_close(statistics.variance, newest.var(0, correction=0).float())
+    assert statistics.frames == 60
+
+
+def test_a_rollout_counts_its_frames_in_any_shape_and_a_part_of_many_is_enough():
+    one, other = ScreenStatistics(5, 6), ScreenStatistics(5, 6)
+    seen = frames(10, 3, 4, 5, 6)
+    one.see(seen)
+    other.see(seen.flatten(0, 1))
+    assert torch.equal(one.mean, other.mean)
+    many = ScreenStatistics(5, 6)
+    many.see(frames(5000, 2, 5, 6))
+    assert many.frames <= MOST_FRAMES
+
+
+def test_what_rarely_happens_speaks_loudest_and_what_never_changes_says_nothing():
+    seen = np.zeros((400, 1, 4, 4), np.uint8)
+    seen[:, :, 0, 0] = 200  # a wall
+    seen[7, :, 1, 1] = 100  # a ball that came by once
+    seen[::2, :, 2, 2] = 100  # a paddle that is there half of the time
+    statistics = ScreenStatistics(4, 4)
+    statistics.see(torch.from_numpy(seen))
+    screen = statistics(torch.from_numpy(seen[7:8]).float() / 255)[0, 0]
+    assert screen[1, 1] == LIMIT
+    assert abs(screen[2, 2]) == pytest.approx(1, rel=0.01)
+    assert abs(screen[0, 0]) < 1e-3
+
+
+def test_before_anything_was_seen_pixels_stay_as_they_are():
+    statistics, pixels = ScreenStatistics(4, 4), torch.rand(2, 1, 4, 4)
+    torch.testing.assert_close(statistics(pixels.clone()), pixels, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["nature", "small", "patches", "impala"])
+def test_every_encoder_of_pictures_can_have_them(kind):
+    encoder = make_encoder(SCREEN, encoder=kind, standardize=True)
+    before = encoder(frames(2, 4, 84, 84))
+    encoder.statistics.see(frames(9, 4, 84, 84))
+    assert not torch.equal(encoder(frames(2, 4, 84, 84)), before)
+    again = make_encoder(SCREEN, encoder=kind, standardize=True)
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(again(frames(2, 4, 84, 84)), encoder(frames(2, 4, 84, 84)))
+    assert "statistics.mean" not in make_encoder(SCREEN, encoder=kind).state_dict()
+
+
+def test_vectors_are_refused():
+    with pytest.raises(UsageError, match="normalize_observations"):
+        make_encoder(ArraySpec((4,), np.dtype(np.float32)), standardize=True)
+
+
+def test_a_rollout_is_learned_from_with_the_statistics_it_was_played_with():
+    words = ["agent=ppo", "env=pong", "agent.standardize_pixels=true", "agent.encoder=small", "hardware.autocast=null"]
+    sizes = ["training.num_envs=2", "agent.rollout_steps=4", "agent.epochs=1", "agent.minibatches=1"]
+    spec = EnvSpec("screen", SCREEN, DiscreteActions(3), frame_stack=4, frames_per_step=4)
+    agent = Builder(ConfigManager(None).compose([*words, *sizes, "hardware.device=cpu"])).agent(spec)
+    (statistics,) = screen_statistics([agent.network])  # one encoder for actor and critic
+    for round_ in range(2):
+        obs = frames(4, 2, 4, 84, 84, seed=round_)
+        with torch.no_grad():
+            policy, value = agent.network(obs.flatten(0, 1))
+        action, zeros = torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, 2)
+        log_prob, value = policy.log_prob(action.flatten()).view(4, 2), value.view(4, 2)
+        advantage = torch.linspace(-1, 1, 8).view(4, 2)
+        update = agent.update(Rollout(obs, action, zeros, log_prob, value, advantage, advantage + value, {}), step=8)
+        assert float(update.metrics["approx_kl"]) == pytest.approx(0, abs=1e-9)
+        assert statistics.frames == 8 * (round_ + 1)
