@@ -10,6 +10,7 @@ from retrograd.build import Builder
 from retrograd.config import ConfigManager
 from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Rollout
+from retrograd.networks import kernels
 from retrograd.networks.encoders import make_encoder
 from retrograd.networks.statistics import LIMIT, MOST_FRAMES, ScreenStatistics, screen_statistics
 
@@ -48,15 +49,40 @@ def test_what_rarely_happens_speaks_loudest_and_what_never_changes_says_nothing(
     seen[::2, :, 2, 2] = 100  # a paddle that is there half of the time
     statistics = ScreenStatistics(4, 4)
     statistics.see(torch.from_numpy(seen))
-    screen = statistics(torch.from_numpy(seen[7:8]).float() / 255)[0, 0]
+    screen = statistics(torch.from_numpy(seen[7:8]), channels_last=True)[0, 0]
     assert screen[1, 1] == LIMIT
     assert abs(screen[2, 2]) == pytest.approx(1, rel=0.01)
     assert abs(screen[0, 0]) < 1e-3
 
 
 def test_before_anything_was_seen_pixels_stay_as_they_are():
-    statistics, pixels = ScreenStatistics(4, 4), torch.rand(2, 1, 4, 4)
-    torch.testing.assert_close(statistics(pixels.clone()), pixels, rtol=1e-4, atol=1e-4)
+    statistics, seen = ScreenStatistics(4, 4), frames(2, 1, 4, 4)
+    torch.testing.assert_close(statistics(seen, channels_last=True), seen.float() / 255, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(kernels.KERNELS is None, reason="the extension was not built")
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_the_extension_gives_the_bits_of_torch(channels, monkeypatch):
+    statistics, window = ScreenStatistics(84, 84), frames(6, channels + 2, 84, 84)
+    statistics.see(window)
+    for seen in (window[:, :channels].contiguous(), window[:, 2:]):  # in one piece, and as a replay hands them out
+        fast = statistics(seen, channels_last=True)
+        with monkeypatch.context() as patched:
+            patched.setattr(kernels, "KERNELS", None)
+            slow = statistics(seen, channels_last=True)
+        assert torch.equal(fast, slow)
+        assert fast.is_contiguous(memory_format=torch.channels_last)
+        assert fast.abs().max() <= LIMIT
+
+
+@pytest.mark.skipif(kernels.KERNELS is None, reason="the extension was not built")
+def test_the_extension_refuses_what_does_not_fit():
+    pictures, out = np.zeros((2, 4, 8, 8), np.uint8), np.zeros((2, 8, 8, 4), np.float32)
+    gain = np.ones((8, 8, 4), np.float32)
+    kernels.KERNELS.standardized(pictures, 4, gain, gain, 5.0, out)
+    for wrong in (gain[:4].copy(), gain.astype(np.float64), np.ones((8, 8), np.float32)):
+        with pytest.raises(ValueError, match="gain and shift"):
+            kernels.KERNELS.standardized(pictures, 4, wrong, gain, 5.0, out)
 
 
 @pytest.mark.parametrize("kind", ["nature", "small", "patches", "impala"])

@@ -16,12 +16,13 @@ static PyMethodDef methods[] = {
     {"plain", plain, METH_VARARGS, "plain(grad, square, root, decay, 1 - decay, eps)"},
     {"descend", descend, METH_VARARGS, "descend(grad, root, weight, lr)"},
     {"pixels", pixels, METH_VARARGS, "pixels(pictures, channels, scale, out)"},
+    {"standardized", standardized, METH_VARARGS, "standardized(pictures, channels, gain, shift, limit, out)"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made && (PyModule_AddIntConstant(made, "VERSION", 2) < 0 ||
+    if (made && (PyModule_AddIntConstant(made, "VERSION", 3) < 0 ||
                  PyModule_AddIntConstant(made, "USABLE", usable()) < 0)) {
         Py_DECREF(made);
         return NULL;

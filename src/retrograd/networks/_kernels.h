@@ -15,5 +15,6 @@ PyObject *centered(PyObject *self, PyObject *arguments);
 PyObject *plain(PyObject *self, PyObject *arguments);
 PyObject *descend(PyObject *self, PyObject *arguments);
 PyObject *pixels(PyObject *self, PyObject *arguments);
+PyObject *standardized(PyObject *self, PyObject *arguments);
 
 #endif

@@ -57,9 +57,10 @@ class PixelCNN(nn.Module):
             convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor) -> Tensor:
-        pixels = scale_pixels(obs, channels_last=self.channels_last)
-        if self.statistics is not None:
-            pixels = self.statistics(pixels)
+        if self.statistics is None:
+            pixels = scale_pixels(obs, channels_last=self.channels_last)
+        else:
+            pixels = self.statistics(obs, channels_last=self.channels_last)
         with lowered(self.compute_dtype, pixels):
             # flattened in channel, row, column order in both layouts
             features: Tensor = self.project(self.convolutions(pixels).flatten(1))

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from retrograd.networks.kernels import standardize_pixels
+
 LEAST_VARIANCE = 1e-5  # of pixels in [0, 1]: those that never change stay small
 LIMIT = 5.0  # deviations; anything further counts as this
 MOST_FRAMES = 512  # of a batch: evenly spread, more tell nothing new
@@ -31,10 +33,10 @@ class ScreenStatistics(nn.Module):
         self.register_buffer("variance", torch.ones(height, width))
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        """[B, C, H, W] in [0, 1]; changed in place."""
+    def forward(self, obs: Tensor, *, channels_last: bool) -> Tensor:
+        """[B, C, H, W] uint8 → float32, in the layout that the convolutions want."""
         gain = torch.rsqrt(self.variance + LEAST_VARIANCE)
-        return pixels.sub_(self.mean).mul_(gain).clamp_(-LIMIT, LIMIT)
+        return standardize_pixels(obs, gain / 255, -self.mean * gain, LIMIT, channels_last=channels_last)
 
     @torch.no_grad()
     def see(self, obs: Tensor) -> None:
