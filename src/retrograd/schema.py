@@ -144,6 +144,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "munchausen_policy": _choice("target", "online"),
         "encoder": _ENCODER,
         "encoder_layer_norm": _BOOL,
+        "standardize_pixels": _BOOL,
         "impala_scale": _int(1),
         "impala_pool": _int(1, optional=True),
         "spectral_norm": _BOOL,

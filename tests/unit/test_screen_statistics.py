@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from retrograd.agents.value import STATISTICS_EVERY
 from retrograd.build import Builder
 from retrograd.config import ConfigManager
 from retrograd.core.errors import UsageError
-from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Rollout
+from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Rollout, Transitions
 from retrograd.networks import kernels
 from retrograd.networks.encoders import make_encoder
 from retrograd.networks.statistics import LIMIT, MOST_FRAMES, ScreenStatistics, screen_statistics
@@ -118,3 +119,26 @@ def test_a_rollout_is_learned_from_with_the_statistics_it_was_played_with():
         update = agent.update(Rollout(obs, action, zeros, log_prob, value, advantage, advantage + value, {}), step=8)
         assert float(update.metrics["approx_kl"]) == pytest.approx(0, abs=1e-9)
         assert statistics.frames == 8 * (round_ + 1)
+
+
+def test_a_value_agent_and_its_target_see_the_screen_alike_through_saving_and_loading():
+    words = ["env=pong", "agent=qr_dqn", "agent.standardize_pixels=true", "agent.encoder=patches", "agent.batch_size=4"]
+    spec = EnvSpec("screen", SCREEN, DiscreteActions(3), frame_stack=4, frames_per_step=4)
+    builder = Builder(ConfigManager(None).compose([*words, "hardware.device=cpu"]))
+    agent, again = builder.agent(spec), builder.agent(spec)
+    (statistics,) = screen_statistics([agent.online, agent.target])  # one for both
+    for number in range(STATISTICS_EVERY + 1):
+        agent.update(transitions(seed=number), step=number)
+    assert statistics.frames == 8  # of the first update and of the one after a whole period
+    for name, part in again.parts.items():
+        part.load_state_dict(agent.parts[name].state_dict())
+    assert len(screen_statistics([again.online, again.target])) == 1
+    seen = frames(2, 4, 84, 84)
+    for network, twin in ((agent.online, again.online), (agent.target, again.target)):
+        assert torch.equal(network.get_q_values(seen), twin.get_q_values(seen))
+
+
+def transitions(seed: int) -> Transitions:
+    obs, next_obs = frames(4, 4, 84, 84, seed=seed), frames(4, 4, 84, 84, seed=seed + 100)
+    action, ones = torch.zeros(4, dtype=torch.int64), torch.ones(4)
+    return Transitions(obs, action, ones, 0.99 * ones, next_obs, ones, np.arange(4))

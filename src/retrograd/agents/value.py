@@ -21,6 +21,9 @@ from retrograd.core.protocols import Agent
 from retrograd.core.schedules import Schedule
 from retrograd.core.types import Array, Decision, Obs, Transitions, Update
 from retrograd.networks.q_network import QNetwork
+from retrograd.networks.statistics import screen_statistics, share_statistics
+
+STATISTICS_EVERY = 8  # updates: what screens look like changes slowly, and every batch has new ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class ValueAgent(Agent):
     ) -> None:
         self.online = network
         self.target = copy.deepcopy(network).requires_grad_(False)
+        self._statistics = screen_statistics([network])
+        share_statistics(network, self.target)
         self.loss = loss
         self.optimizer = optimizer
         self.explorer = explorer
@@ -106,6 +111,10 @@ class ValueAgent(Agent):
         return self.online.get_q_values(self._to_device(obs), noisy=noisy).argmax(1).cpu().numpy()
 
     def update(self, batch: Transitions, *, step: int) -> Update:
+        if self.updates % STATISTICS_EVERY == 0:
+            for statistics in self._statistics:
+                assert isinstance(batch.obs, Tensor)
+                statistics.see(batch.obs)
         figures = self._compute(batch)
         objective, priority = figures.pop("objective"), figures.pop("priority")
         require_finite(

@@ -93,6 +93,7 @@ def make_network(builder: Builder, obs: ArraySpec | dict[str, ArraySpec], num_ac
         encoder={
             "encoder": agent["encoder"],
             "layer_norm": agent["encoder_layer_norm"],
+            "standardize": agent["standardize_pixels"],
             "impala_scale": agent["impala_scale"],
             "impala_pool": agent["impala_pool"],
             "spectral_norm": agent["spectral_norm"],

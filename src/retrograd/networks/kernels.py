@@ -12,7 +12,7 @@ KERNELS = load_extension("retrograd.networks._kernels", version=3)
 
 def scale_pixels(obs: Tensor, *, channels_last: bool) -> Tensor:
     """uint8 [B, C, H, W] → float32 in [0, 1], in the layout that the convolutions want."""
-    if not _in_reach(obs, channels_last):
+    if KERNELS is None or not _in_reach(obs, channels_last):
         return _as_floats(obs, channels_last).mul_(1 / 255)
     scaled = torch.empty(obs.shape, memory_format=torch.channels_last)
     KERNELS.pixels(obs.numpy(), obs.shape[1], 1 / 255, scaled.permute(0, 2, 3, 1).numpy())
@@ -21,7 +21,7 @@ def scale_pixels(obs: Tensor, *, channels_last: bool) -> Tensor:
 
 def standardize_pixels(obs: Tensor, gain: Tensor, shift: Tensor, limit: float, *, channels_last: bool) -> Tensor:
     """uint8 [B, C, H, W] → byte · gain + shift, of each place [H, W], cut at ±limit."""
-    if not _in_reach(obs, channels_last):
+    if KERNELS is None or not _in_reach(obs, channels_last):
         return _as_floats(obs, channels_last).mul_(gain).add_(shift).clamp_(-limit, limit)
     channels, done = obs.shape[1], torch.empty(obs.shape, memory_format=torch.channels_last)
     places = [tensor.unsqueeze(-1).expand(-1, -1, channels).contiguous().numpy() for tensor in (gain, shift)]
@@ -30,10 +30,10 @@ def standardize_pixels(obs: Tensor, gain: Tensor, shift: Tensor, limit: float, *
 
 
 def _in_reach(obs: Tensor, channels_last: bool) -> bool:
-    """Whether the extension can do it."""
+    """Whether the extension reads such pictures."""
     # each picture in one piece is enough: the stacks of a batch from a replay share the frames of one window
     bytes_here = obs.dtype == torch.uint8 and obs.device.type == "cpu" and obs[:1].is_contiguous()
-    return KERNELS is not None and channels_last and bytes_here and not torch.compiler.is_compiling()
+    return channels_last and bytes_here and not torch.compiler.is_compiling()
 
 
 def _as_floats(obs: Tensor, channels_last: bool) -> Tensor:

@@ -55,6 +55,14 @@ class ScreenStatistics(nn.Module):
         self.mean.add_(shift, alpha=share)
 
 
+def share_statistics(network: nn.Module, copy: nn.Module) -> None:
+    """Let a copy of a network see the screen as the network does, now and later."""
+    for (_, module), (_, twin) in zip(network.named_modules(), copy.named_modules(), strict=True):
+        for name, child in module.named_children():
+            if isinstance(child, ScreenStatistics):
+                setattr(twin, name, child)
+
+
 def screen_statistics(networks: Iterable[nn.Module]) -> list[ScreenStatistics]:
     """Those of all networks, each once."""
     found = [module for network in networks for module in network.modules() if isinstance(module, ScreenStatistics)]
