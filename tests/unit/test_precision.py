@@ -24,6 +24,7 @@ from retrograd.networks.q_network import QNetwork, make_q_network
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SCREEN = ArraySpec((4, 84, 84), np.dtype(np.uint8))
 BOARD = ArraySpec((4, 10, 10), np.dtype(np.bool_))
+NATIVE = "hardware.autocast=native"
 OPTIMIZERS = ("adam", "adam, not fused", "deepmind_rmsprop", "torch_rmsprop", "tensorflow_rmsprop")
 
 
@@ -160,16 +161,16 @@ def test_a_weight_is_rounded_once_for_many_products(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "device", "able", "expected"),
     [
-        ([], CPU, True, "bfloat16"),
-        ([], CPU, False, None),
-        ([], CPU, None, None),  # nobody can tell
-        ([], CUDA, True, None),
-        (["agent=a3c"], CPU, True, None),
-        (["hardware.autocast=null"], CPU, True, None),
+        ([NATIVE], CPU, True, "bfloat16"),
+        ([NATIVE], CPU, False, None),
+        ([NATIVE], CPU, None, None),  # nobody can tell
+        ([NATIVE], CUDA, True, None),
+        ([NATIVE, "agent=a3c"], CPU, True, None),
+        ([], CPU, True, None),
         (["hardware.autocast=bfloat16"], CPU, False, "bfloat16"),
     ],
 )
-def test_the_default_is_what_the_processor_computes_in(words, device, able, expected, monkeypatch):
+def test_native_is_what_the_processor_computes_in(words, device, able, expected, monkeypatch):
     monkeypatch.setattr(switches, "has_bfloat16", lambda: able)
     config = compose("env=pong", *words)
     assert precision(config, device) == expected
@@ -179,6 +180,6 @@ def test_the_default_is_what_the_processor_computes_in(words, device, able, expe
 def test_a_run_writes_down_what_it_computes_in(tmp_path, monkeypatch):
     monkeypatch.setattr(switches, "has_bfloat16", lambda: True)
     words = ["env=cartpole", "replay.capacity=1000", "training.warmup_random_steps=10", f"output_dir={tmp_path}"]
-    trainer = build.build_trainer(compose(*words, "run_name=a", "hardware.device=cpu"), quiet=True)
+    trainer = build.build_trainer(compose(*words, "run_name=a", "hardware.device=cpu", NATIVE), quiet=True)
     trainer.close()
     assert "autocast: bfloat16" in (tmp_path / "a" / ".hydra" / "config.yaml").read_text()
