@@ -270,6 +270,9 @@ def main() -> int:
     options = parse()
     jobs, record = jobs_for(options), Record(options.record)
     failed = 0 if options.table_only else work(jobs, record, options.jobs)
+    if not record.of(jobs):
+        print(f"{options.record} has none of these runs, so there is no table", file=sys.stderr)
+        return 1 if failed else 0
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(jobs, record, options))
     print(options.page)
