@@ -27,6 +27,8 @@ def check_together(values: Mapping[str, Any]) -> None:
                 f"replay.capacity={capacity} is too small for training.num_envs={values['training']['num_envs']}"
             )
         problems += _without_meaning(agent, preset)
+    if agent.get("adaptive_kl_end") is not None and agent["adaptive_kl"] is None:
+        problems.append(f"agent.adaptive_kl_end={agent['adaptive_kl_end']} has no meaning without agent.adaptive_kl")
     if values["training"]["null_learner"] and agent["kind"] not in schema.NULL_LEARNER_KINDS:
         problems.append(
             f"training.null_learner=true has no use with agent.kind={agent['kind']}: "

@@ -113,6 +113,7 @@ _PPO = {
     "critic_optimizer": _choice("shared", "own"),
     "target_kl": _number(0, above=True, optional=True),
     "adaptive_kl": _number(0, above=True, optional=True),
+    "adaptive_kl_end": _number(0, above=True, optional=True),
     "standardize_pixels": _BOOL,
 }
 

@@ -31,6 +31,10 @@ CASES = {
         "must not exceed replay.capacity=4000",
     ),
     "replay that does not fit": (["replay.capacity=900000000"], "the largest capacity that fits is"),
+    "an end without a beginning": (
+        ["agent=ppo", "agent.adaptive_kl_end=0.01"],
+        "agent.adaptive_kl_end=0.01 has no meaning without agent.adaptive_kl",
+    ),
     "no such device": (["hardware.device=tpu"], "cuda"),
     "no such config file": (["--config", "missing.yaml"], "missing.yaml"),
 }

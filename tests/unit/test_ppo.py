@@ -15,7 +15,7 @@ from retrograd.agents.a2c import A2CLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss, normalize
 from retrograd.core.errors import FailureGate
-from retrograd.core.schedules import Constant, Linear
+from retrograd.core.schedules import Constant, Linear, Schedule
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions, Rollout
 from retrograd.networks.encoders import MLP
 from retrograd.networks.optimizers import TensorFlowRMSprop
@@ -35,7 +35,7 @@ def make_agent(
     epochs: int = 1,
     minibatches: int = 1,
     target_kl: float | None = None,
-    adaptive_kl: float | None = None,
+    adaptive_kl: Schedule | None = None,
     lr: Any = None,
 ) -> PolicyAgent:
     torch.manual_seed(0)
@@ -224,11 +224,11 @@ def test_the_policy_is_left_alone_beyond_the_target_kl() -> None:
 
 @pytest.mark.parametrize(("wanted", "scale"), [(1e-9, 1 / 1.5), (1e9, 1.5)])
 def test_the_rate_follows_how_far_the_policy_moves(wanted: float, scale: float) -> None:
-    agent = make_agent(PPO, epochs=4, adaptive_kl=wanted)
+    agent = make_agent(PPO, epochs=4, adaptive_kl=Constant(wanted))
     agent.update(rollout_of(agent, 0), step=T * N)
     assert agent.metrics(0)["learning_rate"] == pytest.approx(7e-3 * scale)
     assert agent.learner.optimizer.param_groups[0]["lr"] == pytest.approx(7e-3)  # of the rollout that is over
-    again = make_agent(PPO, epochs=4, adaptive_kl=wanted)
+    again = make_agent(PPO, epochs=4, adaptive_kl=Constant(wanted))
     again.learner.load_state_dict(agent.learner.state_dict())
     assert again.metrics(0) == agent.metrics(0)
     for number in range(20):
@@ -240,10 +240,19 @@ def test_a_rate_that_moves_the_policy_as_far_as_wanted_stays() -> None:
     agent = make_agent(PPO, epochs=4)
     moved = float(agent.update(rollout_of(agent, 0), step=T * N).metrics["approx_kl"])
     last = moved * 4  # about: the divergence grows from 0 over the epochs
-    kept = make_agent(PPO, epochs=4, adaptive_kl=last)
+    kept = make_agent(PPO, epochs=4, adaptive_kl=Constant(last))
     kept.update(rollout_of(kept, 0), step=T * N)
     assert kept.metrics(0)["learning_rate"] == pytest.approx(7e-3)
     assert "scale" not in agent.learner.state_dict()
+
+
+def test_what_is_wanted_of_a_rollout_may_fall_over_the_run() -> None:
+    agent = make_agent(PPO, epochs=4, adaptive_kl=Linear(1e9, 1e-9, T * N))
+    scales = []
+    for number in range(2):  # where the first rollout begins any distance is too short, where the second does too far
+        agent.update(rollout_of(agent, number), step=(number + 1) * T * N)
+        scales.append(agent.metrics(0)["learning_rate"] / 7e-3)
+    assert scales == pytest.approx([1.5, 1.0])
 
 
 def test_schedules_stand_where_the_rollout_began() -> None:

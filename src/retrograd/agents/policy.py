@@ -63,7 +63,7 @@ class PolicyLearner:
         epochs: int,
         max_grad_norm: float | None,
         target_kl: float | None,
-        adaptive_kl: float | None = None,
+        adaptive_kl: Schedule | None = None,
         scaler: torch.amp.GradScaler | None = None,
         critic_optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class PolicyLearner:
         table = torch.stack(seen)
         if self.adaptive_kl is not None:
             in_last_epoch = -(-len(seen) // self.epochs)
-            self._adapt(float(table[-in_last_epoch:, names.index("approx_kl")].mean()), self.adaptive_kl)
+            self._adapt(float(table[-in_last_epoch:, names.index("approx_kl")].mean()), self.adaptive_kl(begun))
         metrics: dict[str, Tensor | float] = dict(zip(names, table.mean(0).unbind(), strict=True))
         return Update({**metrics, "explained_variance": _explained_variance(steps.value, steps.returns)})
 

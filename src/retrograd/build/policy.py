@@ -18,6 +18,7 @@ from retrograd.build.halves import make_player
 from retrograd.build.hardware import make_scaler, place
 from retrograd.core.errors import UsageError
 from retrograd.core.protocols import Agent, VecEnv
+from retrograd.core.schedules import Schedule
 from retrograd.core.types import ContinuousActions, EnvSpec
 from retrograd.networks.optimizers import TensorFlowRMSprop, make_adam
 from retrograd.networks.policy import make_actor_critic
@@ -122,10 +123,16 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
         epochs=agent.get("epochs", 1),
         max_grad_norm=agent["max_grad_norm"],
         target_kl=agent.get("target_kl"),
-        adaptive_kl=agent.get("adaptive_kl"),
+        adaptive_kl=make_adaptive_kl(builder, spec),
         scaler=scaler,
         critic_optimizer=make_optimizer(builder, network) if split else None,
     )
+
+
+def make_adaptive_kl(builder: Builder, spec: EnvSpec) -> Schedule | None:
+    agent = builder.config["agent"]
+    start = agent.get("adaptive_kl")
+    return None if start is None else builder.over_run(spec, start, agent["adaptive_kl_end"])
 
 
 def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
