@@ -86,7 +86,7 @@ _NAME = Rule(str, optional=True)
 _UNIT = _number(0, 1)
 _POSITIVE = _number(0, above=True)
 
-_ENCODER = _choice("nature", "small", "patches", "impala")
+_ENCODER = _choice("nature", "padded", "small", "patches", "impala")
 
 _EVERY_AGENT = {"kind": _TEXT, "name": _TEXT, "gamma": _UNIT, "frame_stack": _int(1, 4)}
 

@@ -114,6 +114,27 @@ def test_the_small_encoder_is_that_of_the_first_dqn() -> None:
         make_encoder(VECTOR, encoder="small")
 
 
+def test_the_padded_encoder_is_that_of_dopamine() -> None:
+    """What TensorFlow and Flax call SAME: windows begin every ``stride`` pixels, zeros where they reach too far."""
+    encoder = make_encoder(SCREEN, encoder="padded", channels_last=False)
+    convolutions = [layer for layer in encoder.convolutions if isinstance(layer, torch.nn.Conv2d)]
+    sizes = [(84, 21, 2), (21, 11, 1), (11, 11, 1)]  # places before and after, zeros to the left and above
+    for convolution, (before, after, zeros) in zip(convolutions, sizes, strict=True):
+        place = list(encoder.convolutions).index(convolution)
+        kernel, stride = convolution.kernel_size[0], convolution.stride[0]
+        with torch.no_grad():
+            convolution.weight.fill_(1.0)
+            convolution.bias.zero_()
+            counted = convolution(
+                encoder.convolutions[place - 1](torch.ones(1, convolution.in_channels, before, before))
+            )
+        begins = torch.arange(after) * stride - zeros
+        inside = (begins + kernel).clamp(max=before) - begins.clamp(min=0)  # pixels of a window that are there
+        assert torch.equal(counted[0, 0], convolution.in_channels * (inside[:, None] * inside).float())
+    assert encoder.project[0].in_features == 7744
+    assert encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 512)
+
+
 def test_patches_read_every_pixel_once() -> None:
     """14 × 14 windows of 6 × 6 pixels lie side by side: each pixel reaches exactly one of them."""
     encoder = make_encoder(SCREEN, encoder="patches")
@@ -129,7 +150,7 @@ def test_patches_read_every_pixel_once() -> None:
     assert encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 256)
 
 
-@pytest.mark.parametrize("name", ["nature", "small", "patches"])
+@pytest.mark.parametrize("name", ["nature", "padded", "small", "patches"])
 def test_layer_norm_stands_before_every_activation_of_the_encoder(name) -> None:
     network = make_q_network(
         SCREEN, 3, network="nature", channels_last=True, encoder={"encoder": name, "layer_norm": True}

@@ -246,6 +246,7 @@ def test_dopamines_rainbow_has_its_constants():
     assert (config["replay"]["alpha"], config["replay"]["beta_start"], config["replay"]["beta_end"]) == (0.5, 0.5, 0.5)
     assert (protocol["repeat_action_probability"], protocol["terminal_on_life_loss_train"]) == (0.25, False)
     assert config["training"]["warmup_random_steps"] == 20000
+    assert agent["encoder"] == manager.compose(["agent=dqn_dopamine"])["agent"]["encoder"] == "padded"
 
 
 def test_dopamines_dqn_takes_its_steps_with_half_the_loss():

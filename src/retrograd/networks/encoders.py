@@ -28,7 +28,7 @@ NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, arXiv:1312.5602, and A3C's, with 256 units
 # Ours, for processors: windows that do not overlap read each pixel once, and 32 channels fill a vector register
 PATCH_FILTERS = ((32, 6, 6), (32, 3, 2))
-FILTERS = {"nature": NATURE_FILTERS, "small": SMALL_FILTERS, "patches": PATCH_FILTERS}
+FILTERS = {"nature": NATURE_FILTERS, "padded": NATURE_FILTERS, "small": SMALL_FILTERS, "patches": PATCH_FILTERS}
 
 
 class PixelCNN(nn.Module):
@@ -71,7 +71,8 @@ class NatureCNN(PixelCNN):
     """The encoder of Mnih et al. 2015: 32×8×8/4, 64×4×4/2, 64×3×3/1, then ``width`` units; or other ``filters``.
 
     ``width=None`` leaves the last layer out, for heads whose streams bring their own. ``layer_norm`` normalizes
-    before every activation.
+    before every activation. ``padded`` puts zeros around what each convolution reads, so that its windows cover every
+    pixel and 11 × 11 places are left where 7 × 7 are otherwise: TensorFlow's and Flax's "SAME", and so Dopamine's.
     Weights and biases start uniform in ±1/√fan_in, which is torch's own default and DeepMind's.
     """
 
@@ -84,14 +85,16 @@ class NatureCNN(PixelCNN):
         channels_last: bool = True,
         layer_norm: bool = False,
         standardize: bool = False,
+        padded: bool = False,
     ) -> None:
-        channels = spec.shape[0]
+        channels, *places = spec.shape
         layers: list[nn.Module] = []
         for size, kernel, stride in filters:
             # one group is layer normalization over all channels and pixels of an image
             normalize = [nn.GroupNorm(1, size)] if layer_norm else []
-            layers += [nn.Conv2d(channels, size, kernel, stride), *normalize, nn.ReLU()]
-            channels = size
+            around = [_zeros_around(places, kernel, stride)] if padded else []
+            layers += [*around, nn.Conv2d(channels, size, kernel, stride), *normalize, nn.ReLU()]
+            channels, places = size, [-(-place // stride) for place in places]
         super().__init__(
             nn.Sequential(*layers),
             spec,
@@ -100,6 +103,12 @@ class NatureCNN(PixelCNN):
             layer_norm=layer_norm,
             standardize=standardize,
         )
+
+
+def _zeros_around(places: Sequence[int], kernel: int, stride: int) -> nn.ZeroPad2d:
+    """As many as the last window lacks; an odd one goes below and to the right."""
+    height, width = (max((-(-place // stride) - 1) * stride + kernel - place, 0) for place in places)
+    return nn.ZeroPad2d((width // 2, width - width // 2, height // 2, height - height // 2))
 
 
 class ImpalaCNN(PixelCNN):
@@ -281,6 +290,7 @@ def make_encoder(
         channels_last=channels_last,
         layer_norm=layer_norm,
         standardize=standardize,
+        padded=encoder == "padded",
     )
 
 
