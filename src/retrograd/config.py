@@ -44,7 +44,7 @@ YOUNGER_KEYS: dict[str, dict[str, Any]] = {
     "hardware": {"onednn_linear": False, "autocast": None},
     "env_protocol": {"flicker_probability": 0.0, "max_pool": True},
 }
-_YOUNGER_PPO: dict[str, Any] = {"critic_optimizer": "shared", "adaptive_kl": None, "adaptive_kl_end": None}
+_YOUNGER_PPO: dict[str, Any] = {"critic_optimizer": "shared", "adaptive_kl": None, "adaptive_kl_end": None, "held": 0.0}
 YOUNGER_AGENT_KEYS = {"ppo": {**_YOUNGER_PPO, "standardize_pixels": False}, "recurrent_ppo": _YOUNGER_PPO}
 
 

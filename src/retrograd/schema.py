@@ -114,6 +114,7 @@ _PPO = {
     "target_kl": _number(0, above=True, optional=True),
     "adaptive_kl": _number(0, above=True, optional=True),
     "adaptive_kl_end": _number(0, above=True, optional=True),
+    "held": _UNIT,
     "standardize_pixels": _BOOL,
 }
 

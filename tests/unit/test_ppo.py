@@ -15,7 +15,7 @@ from retrograd.agents.a2c import A2CLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss, normalize
 from retrograd.core.errors import FailureGate
-from retrograd.core.schedules import Constant, Linear, Schedule
+from retrograd.core.schedules import Constant, Horizon, Linear, Schedule, WholeRun
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions, Rollout
 from retrograd.networks.encoders import MLP
 from retrograd.networks.optimizers import TensorFlowRMSprop
@@ -253,6 +253,12 @@ def test_what_is_wanted_of_a_rollout_may_fall_over_the_run() -> None:
         agent.update(rollout_of(agent, number), step=(number + 1) * T * N)
         scales.append(agent.metrics(0)["learning_rate"] / 7e-3)
     assert scales == pytest.approx([1.5, 1.0])
+
+
+def test_what_falls_may_be_held_for_a_share_of_the_run() -> None:
+    whole = WholeRun(0.03, 0.01, Horizon(1000), held=0.7)
+    assert [whole(step) for step in (0, 700, 850, 1000, 2000)] == pytest.approx([0.03, 0.03, 0.02, 0.01, 0.01])
+    assert WholeRun(1.0, 0.0, Horizon(100), held=1.0)(99) == 1.0
 
 
 def test_schedules_stand_where_the_rollout_began() -> None:

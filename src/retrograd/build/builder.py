@@ -153,9 +153,9 @@ class Builder:
             self._horizon = Horizon(-(-self.config["training"]["total_env_frames"] // spec.frames_per_step))
         return self._horizon
 
-    def over_run(self, spec: EnvSpec, start: float, end: float | None) -> Schedule:
-        """A straight line over the whole run, or a constant."""
-        return Constant(start) if end is None else WholeRun(start, end, self.horizon(spec))
+    def over_run(self, spec: EnvSpec, start: float, end: float | None, *, held: float = 0.0) -> Schedule:
+        """A straight line over the whole run, or over what is left of it after the share ``held``; or a constant."""
+        return Constant(start) if end is None else WholeRun(start, end, self.horizon(spec), held)
 
     def device(self) -> torch.device:
         return find_device(self.config)

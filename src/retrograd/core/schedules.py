@@ -43,14 +43,16 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """A straight line from ``start`` to ``end`` over the run as it is planned now."""
+    """``start`` for the share ``held`` of the run as it is planned now, then a straight line to ``end`` at its end."""
 
     start: float
     end: float
     horizon: Horizon
+    held: float = 0.0
 
     def __call__(self, step: int) -> float:
-        return Linear(self.start, self.end, self.horizon.steps)(step)
+        begin = round(self.held * self.horizon.steps)
+        return Linear(self.start, self.end, self.horizon.steps - begin, begin)(step)
 
 
 @dataclass(frozen=True, slots=True)
