@@ -161,20 +161,13 @@ class _PlannedRun:
         return f"{self.config['agent']['name']}, saved as {', '.join(self._agent.parts) or 'nothing'}"
 
     def disk(self) -> str:
-        from retrograd.build import memory_needed, run_folder
-        from retrograd.build.disk_space import check_disk, checkpoints_kept
-        from retrograd.build.memory import FIXED_BYTES
+        from retrograd.build import run_folder
+        from retrograd.build.disk_space import check_disk_of, checkpoints_kept, saves_replay
 
         folder, kept = run_folder(self.config), checkpoints_kept(self.config)
-        saves_replay = self.config["agent"]["kind"] == "value" and self.config["checkpoint"]["replay"]
-        check_disk(
-            folder,
-            parts=self._agent.parts,
-            checkpoints=kept,
-            replay_bytes=memory_needed(self.config) - FIXED_BYTES if saves_replay else 0,
-        )
+        check_disk_of(self.config, folder, self._agent.parts)
         place = next(place for place in folder.absolute().parents if place.exists())
-        beside = " and the replay" if saves_replay else ""
+        beside = " and the replay" if saves_replay(self.config) else ""
         return f"enough for {kept} checkpoints{beside}: {shutil.disk_usage(place).free / 1e9:.0f} GB free"
 
     def folder(self) -> str:

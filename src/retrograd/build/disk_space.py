@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from retrograd.build.memory import FIXED_BYTES, memory_needed
 from retrograd.config import Config
 from retrograd.core.errors import UsageError
 
@@ -14,6 +15,17 @@ SAFETY = 1.1
 MOMENTS = 3  # an optimizer that has not begun holds nothing yet; Adam will hold two numbers a weight
 # of the replay's memory: what zstandard leaves of frames in time order is far less, one is not to count on it
 REPLAY_SHARE = 0.1
+
+
+def check_disk_of(config: Config, folder: Path, parts: Mapping[str, Any]) -> None:
+    """Refuse a run of this config whose checkpoints, and replay where it is saved, would fill the disk."""
+    replay_bytes = memory_needed(config) - FIXED_BYTES if saves_replay(config) else 0
+    check_disk(folder, parts=parts, checkpoints=checkpoints_kept(config), replay_bytes=replay_bytes)
+
+
+def saves_replay(config: Config) -> bool:
+    """Whether there is a replay that lies beside the checkpoints."""
+    return config["agent"]["kind"] == "value" and bool(config["checkpoint"]["replay"])
 
 
 def check_disk(folder: Path, *, parts: Mapping[str, Any], checkpoints: int, replay_bytes: int) -> None:

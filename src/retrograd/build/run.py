@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrograd.build.builder import Builder, Judge, find_device, seed_everything, seed_globals, set_threads, use_device
-from retrograd.build.disk_space import check_disk, checkpoints_kept
+from retrograd.build.disk_space import check_disk_of, saves_replay
 from retrograd.build.hardware import check_switches, compile_agent, set_allocators, with_precision
-from retrograd.build.memory import FIXED_BYTES, check_memory, memory_needed
+from retrograd.build.memory import check_memory
 from retrograd.build.threads import with_measured_threads
 from retrograd.build.trackers import check_trackers, open_trackers
 from retrograd.config import Config
@@ -145,13 +145,7 @@ def assemble(
         on_update=lambda update: logger.tracker.update(update.metrics),
     )
     loop = _with_machine_metrics(Loop(*builder.loop(agent, envs, run)), builder, envs)
-    saves_replay = loop.replay is not None and config["checkpoint"]["replay"]
-    check_disk(
-        place,
-        parts=agent.parts,
-        checkpoints=checkpoints_kept(config),
-        replay_bytes=memory_needed(config) - FIXED_BYTES if saves_replay else 0,
-    )
+    check_disk_of(config, place, agent.parts)
     lock = open_folder()
     folder = lock.folder
     for sink in (CsvSink(folder, update_columns=builder.update_columns()), *open_trackers(config, folder)):
@@ -173,7 +167,7 @@ def assemble(
         light_episodes=config["eval"]["light_episodes"],
         full_episodes=config["eval"]["full_episodes"],
         record_video=config["eval"]["record_video"],
-        replay_files=replay_files if saves_replay else None,
+        replay_files=replay_files if saves_replay(config) else None,
         horizon=builder.horizon(envs.spec),
         lock=lock,
         memory=MemoryWatch(config["hardware"]["memory_watch_fraction"]),
