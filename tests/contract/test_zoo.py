@@ -137,9 +137,9 @@ def test_unknown_preset_gets_the_nearest_name():
 
 class TestCommand:
     def test_list_filters(self, capsys):
-        assert cli.main(["zoo", "list", "--game", "pong", "--agent", "qr_dqn", "--json"]) == 0
+        assert cli.main(["zoo", "list", "--game", "pong", "--agent", "ppo", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert [preset["name"] for preset in told["presets"]] == ["pong_cpu", "pong_qr_dqn"]
+        assert [preset["name"] for preset in told["presets"]] == ["pong_cpu", "pong_ppo"]
         assert told["benchmarks"][0]["name"] == "atari/benchmark"
 
     def test_list_is_a_table(self, capsys):
