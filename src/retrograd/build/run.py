@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from retrograd.core.protocols import VecEnv
     from retrograd.replay.saving import ReplaySaver
     from retrograd.tracking.console import ConsoleSink, NullConsole
+    from retrograd.tracking.logger import Logger
     from retrograd.training.checkpoint import CheckpointStore
     from retrograd.training.lock import RunLock
     from retrograd.training.loop import Loop
-    from retrograd.training.run import Plan
+    from retrograd.training.run import Plan, Run
     from retrograd.training.trainer import Trainer
 
 
@@ -128,7 +129,6 @@ def assemble(
     from retrograd.tracking.logger import Logger
     from retrograd.training.loop import Loop
     from retrograd.training.resources import MemoryWatch
-    from retrograd.training.run import Run
     from retrograd.training.trainer import Trainer
 
     config = builder.config
@@ -137,13 +137,7 @@ def assemble(
     plan = make_plan(config, envs.spec)
     progress = _progress(plan, start_step, quiet=quiet)
     logger = Logger([progress])
-    run = Run(
-        plan,
-        on_episode=lambda episode, step, _: logger.log_episode(
-            episode, step=step, env_frames=step * plan.frames_per_step
-        ),
-        on_update=lambda update: logger.tracker.update(update.metrics),
-    )
+    run = _reporting(plan, logger)
     loop = _with_machine_metrics(Loop(*builder.loop(agent, envs, run)), builder, envs)
     check_disk_of(config, place, agent.parts)
     lock = open_folder()
@@ -171,6 +165,19 @@ def assemble(
         horizon=builder.horizon(envs.spec),
         lock=lock,
         memory=MemoryWatch(config["hardware"]["memory_watch_fraction"]),
+    )
+
+
+def _reporting(plan: Plan, logger: Logger) -> Run:
+    """A run that tells the logger of its games and updates."""
+    from retrograd.training.run import Run
+
+    return Run(
+        plan,
+        on_episode=lambda episode, step, _: logger.log_episode(
+            episode, step=step, env_frames=step * plan.frames_per_step
+        ),
+        on_update=lambda update: logger.tracker.update(update.metrics),
     )
 
 
