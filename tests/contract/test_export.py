@@ -57,6 +57,14 @@ def test_a_bundle_holds_weights_card_and_nothing_that_runs(run, tmp_path, capsys
     assert (target / "agent.pt").stat().st_size < (run / "checkpoints/best/agent.pt").stat().st_size / 2
 
 
+def test_a_bundle_asks_for_bfloat16_only_where_the_processor_has_it(tmp_path):
+    words = ["env=cartpole", "agent=ppo", "agent.rollout_steps=20", "training.num_envs=2", "eval.full_episodes=1"]
+    words += ["training.total_env_frames=40", "eval.record_video=false", "hardware.autocast=bfloat16", "run_name=x"]
+    assert cli.main(["train", *words, f"output_dir={tmp_path}"]) == 0
+    assert cli.main(["export", str(tmp_path / "x"), "--output", str(tmp_path / "bundle")]) == 0
+    assert yaml.safe_load((tmp_path / "bundle/config.yaml").read_text())["hardware"]["autocast"] == "native"
+
+
 def test_the_card_has_scores_protocol_and_front_matter(run, tmp_path):
     target = tmp_path / "bundle"
     assert cli.main(["export", str(run), "--output", str(target)]) == 0

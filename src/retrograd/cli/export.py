@@ -40,7 +40,9 @@ def _export(options: argparse.Namespace) -> int:
     private: dict[str, Any] = {"output_dir": "outputs", "run_name": None}
     for tracker in ("wandb", "mlflow", "tensorboard"):
         private |= {f"{tracker}.enabled": False, f"{tracker}.entity": None, f"{tracker}.run_name": None}
-    shared = config.with_values({**private, "mlflow.tracking_uri": None})
+    # and whoever plays it computes in bfloat16 only on a processor that does
+    elsewhere = {"hardware.autocast": "native"} if config["hardware"]["autocast"] == "bfloat16" else {}
+    shared = config.with_values({**private, **elsewhere, "mlflow.tracking_uri": None})
     card = make_card(
         shared.values,
         checkpoint.metrics,
