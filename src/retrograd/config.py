@@ -45,7 +45,11 @@ YOUNGER_KEYS: dict[str, dict[str, Any]] = {
     "env_protocol": {"flicker_probability": 0.0, "max_pool": True},
 }
 _YOUNGER_PPO: dict[str, Any] = {"critic_optimizer": "shared", "adaptive_kl": None, "adaptive_kl_end": None, "held": 0.0}
-YOUNGER_AGENT_KEYS = {"ppo": {**_YOUNGER_PPO, "standardize_pixels": False}, "recurrent_ppo": _YOUNGER_PPO}
+YOUNGER_AGENT_KEYS: dict[str, dict[str, Any]] = {
+    "value": {"encoder_layer_norm": False, "standardize_pixels": False, "initial_weights": None},
+    "ppo": {**_YOUNGER_PPO, "standardize_pixels": False},
+    "recurrent_ppo": _YOUNGER_PPO,
+}
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,13 @@ def _without_meaning(agent: Mapping[str, Any], preset: Mapping[str, Any]) -> lis
         problems.append("agent.noise_each_step=true has no meaning without agent.noisy=true: there is no noise to draw")
     if agent["encoder_layer_norm"] and agent["encoder"] == "impala":
         problems.append("agent.encoder_layer_norm=true has no meaning with agent.encoder=impala: it has no such layers")
+    if agent["initial_weights"] is not None:
+        problems += [
+            f"agent.initial_weights={agent['initial_weights']} has no meaning with agent.{key}=true, whose layers "
+            "begin with weights of their own"
+            for key in ("noisy", "spectral_norm")
+            if agent[key]
+        ]
     if agent["encoder"] != "impala":
         problems += [
             f"agent.{key}={agent[key]} has no meaning without agent.encoder=impala"

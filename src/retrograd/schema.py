@@ -147,6 +147,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "encoder": _ENCODER,
         "encoder_layer_norm": _BOOL,
         "standardize_pixels": _BOOL,
+        "initial_weights": _choice("glorot", "fan_in", optional=True),
         "impala_scale": _int(1),
         "impala_pool": _int(1, optional=True),
         "spectral_norm": _BOOL,

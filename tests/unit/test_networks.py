@@ -1,6 +1,7 @@
 """Heads and encoders: shapes, the dueling identities, bounded gains."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from retrograd.core.errors import UsageError
 from retrograd.core.types import ArraySpec
 from retrograd.networks.encoders import ImpalaCNN, NatureCNN, make_encoder
 from retrograd.networks.heads import Categorical, CosineEmbedding, DuelingHead, LinearHead, Quantiles
+from retrograd.networks.initial import begin_with
 from retrograd.networks.layers import NoiseSource, NoisyLinear, SpectralConv2d
 from retrograd.networks.q_network import make_q_network
 
@@ -133,6 +135,24 @@ def test_the_padded_encoder_is_that_of_dopamine() -> None:
         assert torch.equal(counted[0, 0], convolution.in_channels * (inside[:, None] * inside).float())
     assert encoder.project[0].in_features == 7744
     assert encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 512)
+
+
+@pytest.mark.parametrize(("scheme", "fan_out"), [("glorot", True), ("fan_in", False)])
+def test_initial_weights_have_the_variance_that_flax_gives_them(scheme: str, fan_out: bool) -> None:
+    """Flax's xavier_uniform divides 1 by the mean of both fans, its variance_scaling(1/√3, fan_in) 1/√3 by one."""
+    torch.manual_seed(0)
+    encoder = make_encoder(SCREEN, encoder="padded")
+    begin_with(encoder, scheme)
+    layers = [layer for layer in encoder.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)]
+    assert len(layers) == 4
+    for layer in layers:
+        outputs, inputs, *window = layer.weight.shape
+        area = math.prod(window)
+        variance = 2 / ((inputs + outputs) * area) if fan_out else 3**-0.5 / (inputs * area)
+        with torch.no_grad():
+            assert layer.weight.var().item() == pytest.approx(variance, rel=0.03)
+            assert layer.weight.abs().max().item() == pytest.approx(math.sqrt(3 * variance), rel=0.01)
+            assert not layer.bias.any()
 
 
 def test_patches_read_every_pixel_once() -> None:

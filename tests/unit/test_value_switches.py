@@ -163,6 +163,8 @@ def test_switches_go_together_in_every_combination(distributional):
         (["agent.spectral_norm=true"], "agent.encoder=impala"),
         (["agent.impala_pool=6"], "agent.encoder=impala"),
         (["agent.encoder=impala", "agent.encoder_layer_norm=true"], "no such layers"),
+        (["agent.initial_weights=glorot", "agent.noisy=true"], "weights of their own"),
+        (["agent.initial_weights=glorott"], "'glorot'"),
         (["agent.distributional=c52"], "'c51'"),
         (["agent.atoms=1"], "at least 2"),
         (["agent.n_step=0"], "from 1"),
@@ -246,7 +248,9 @@ def test_dopamines_rainbow_has_its_constants():
     assert (config["replay"]["alpha"], config["replay"]["beta_start"], config["replay"]["beta_end"]) == (0.5, 0.5, 0.5)
     assert (protocol["repeat_action_probability"], protocol["terminal_on_life_loss_train"]) == (0.25, False)
     assert config["training"]["warmup_random_steps"] == 20000
-    assert agent["encoder"] == manager.compose(["agent=dqn_dopamine"])["agent"]["encoder"] == "padded"
+    dqn = manager.compose(["agent=dqn_dopamine"])["agent"]
+    assert agent["encoder"] == dqn["encoder"] == "padded"
+    assert (agent["initial_weights"], dqn["initial_weights"]) == ("fan_in", "glorot")
 
 
 def test_dopamines_dqn_takes_its_steps_with_half_the_loss():

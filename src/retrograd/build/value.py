@@ -21,6 +21,7 @@ from retrograd.core.schedules import Constant, Linear, WarmUp
 from retrograd.core.types import ArraySpec, DiscreteActions, EnvSpec, Transitions
 from retrograd.exploration import EpsilonGreedy
 from retrograd.networks.heads import Categorical, Quantiles
+from retrograd.networks.initial import begin_with
 from retrograd.networks.layers import NoiseSource
 from retrograd.networks.optimizers import make_optimizer
 from retrograd.networks.q_network import QNetwork, make_q_network
@@ -80,7 +81,7 @@ def make_network(builder: Builder, obs: ArraySpec | dict[str, ArraySpec], num_ac
         distribution = Categorical(agent["v_min"], agent["v_max"], agent["atoms"])
     elif kind == "quantile":
         distribution = Quantiles(agent["quantiles"])
-    return make_q_network(
+    network = make_q_network(
         obs,
         num_actions,
         network=agent["network"],
@@ -99,6 +100,9 @@ def make_network(builder: Builder, obs: ArraySpec | dict[str, ArraySpec], num_ac
             "spectral_norm": agent["spectral_norm"],
         },
     )
+    if agent["initial_weights"] is not None:
+        begin_with(network, agent["initial_weights"])
+    return network
 
 
 def make_loss(builder: Builder) -> QLoss:
