@@ -3,6 +3,7 @@
     python benchmarks/peers.py                                         ours alone, with its limits
     python benchmarks/peers.py --peers-venv ~/peers --output peers.json
     python benchmarks/peers.py --peers-venv ~/peers --algorithms dqn ppo --rounds 3
+    python benchmarks/peers.py --peers-venv ~/peers --ours hardware.autocast=native     half precision for ours
     python benchmarks/peers.py --quick                                 compare ratios with the recorded ones
 
 Each contestant plays in a process of its own. A round lets all of them play once, so that a busy machine hits all
@@ -39,6 +40,7 @@ class Contest:
     steps: int
     limit: bool = False
     slow: tuple[str, ...] = ()  # whose clock runs for a quarter of the steps: they take as many seconds
+    ours: tuple[str, ...] = ()  # further keys of our config
 
     def steps_of(self, who: str) -> int:
         return self.steps // 4 if who in self.slow else self.steps
@@ -68,7 +70,8 @@ def play(who: str, algorithm: str, contest: Contest, peers_python: str | None) -
     script = {"sb3": "sb3.py", "tianshou": "tianshou_.py"}.get(who, "ours.py")
     name = {"limit": f"limit_{algorithm}", "emulator": "emulator"}.get(who, algorithm)
     clock = f"--warmup={contest.warmup}", f"--steps={contest.steps_of(who)}"
-    command = [python, str(CONTESTANTS / script), name, *clock]
+    keys = ("--set", *contest.ours) if who in ("ours", "limit") else ()
+    command = [python, str(CONTESTANTS / script), name, *clock, *keys]
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if answer.returncode:
@@ -206,6 +209,7 @@ def main() -> int:
     parser.add_argument("--peers-venv", metavar="DIR", help="environment of the other libraries; made if missing")
     parser.add_argument("--algorithms", nargs="+", choices=list(CONTESTS), default=list(CONTESTS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ours", nargs="+", default=[], metavar="key=value", help="of our config, its limits too")
     parser.add_argument("--output", type=Path, metavar="FILE", help="all figures as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="bars as PNG or SVG")
     parser.add_argument("--record", action="store_true", help="keep these ratios for later quick comparisons")
@@ -214,10 +218,12 @@ def main() -> int:
     names = ["dqn", "rainbow", "ppo", "null"] if options.quick else options.algorithms
     rounds = 1 if options.quick else options.rounds
     python = peers_python(options.peers_venv)
-    contests = {name: shorter(CONTESTS[name]) if options.quick else CONTESTS[name] for name in names}
+    contests = {name: replace(CONTESTS[name], ours=tuple(options.ours)) for name in names}
+    if options.quick:
+        contests = {name: shorter(contest) for name, contest in contests.items()}
     raw = {name: compete(name, contest, rounds, python) for name, contest in contests.items()}
     results = {name: summarize(seen) for name, seen in raw.items()}
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": rounds}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": rounds, "ours": options.ours}
     if options.output:
         options.output.write_text(json.dumps({"machine": machine, "summary": results, "runs": raw}, indent=1) + "\n")
     if options.picture:

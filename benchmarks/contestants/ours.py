@@ -75,7 +75,7 @@ def first_batches(trainer: Any) -> list[tuple[Any, int]]:
 def limit(algorithm: str, watch: Stopwatch) -> None:
     """The same updates back to back on the batches a run has just learned from; nothing is played or remembered."""
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make(algorithm, folder)
+        trainer = make(algorithm, folder, watch.overrides)
         (_, first), (batch, step) = first_batches(trainer)
         trainer.close()
     update = trainer.agent.update

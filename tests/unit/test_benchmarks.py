@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -84,6 +86,22 @@ def test_a_fall_is_looked_at_again_before_it_is_told(peers, monkeypatch, capsys)
     assert peers.main() == 0
     assert seen.count(("ours", "dqn")) == 3
     assert seen.count(("ours", "ppo")) == 1
+
+
+def test_further_keys_are_for_our_runs_and_their_limits_alone(peers, monkeypatch):
+    commands = {}
+
+    def run(command, **_):
+        commands[Path(command[1]).name, command[2]] = command[3:]
+        return subprocess.CompletedProcess(command, 0, stdout=json.dumps({"steps_per_second": 1.0, "peak_gb": 1.0}))
+
+    monkeypatch.setattr(peers.subprocess, "run", run)
+    contest = replace(peers.CONTESTS["dqn"], ours=("hardware.autocast=native",))
+    for who in ("ours", "limit", "sb3", "emulator"):
+        assert peers.play(who, "dqn", contest, "python") is not None
+    told = {key for key, words in commands.items() if words[-2:] == ["--set", "hardware.autocast=native"]}
+    assert told == {("ours.py", "dqn"), ("ours.py", "limit_dqn")}
+    assert len(commands) == 4
 
 
 def test_overhead_takes_ratios_within_a_round(peers):
