@@ -23,12 +23,14 @@ import sys
 import venv
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CONTESTANTS = HERE / "contestants"
 RECORD = HERE / "recorded_ratios.json"
+CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -164,13 +166,41 @@ def draw(results: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+def machine() -> str:
+    """Which record is to be compared with: a ratio to the limit depends on processor, cores and torch."""
+    told = dict[str, str]()
+    if CPUINFO.is_file():
+        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        told = dict(map(str.strip, line.split(":", 1)) for line in reversed(lines) if ":" in line)  # the first one's
+    family = f"family {told['cpu family']} model {told['model']}" if {"cpu family", "model"} <= set(told) else ""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    name = " ".join(f"{told.get('model name') or platform.machine()} {family}".split())
+    return f"{name}, {cores} cores, torch {version('torch')}"
+
+
+def recorded() -> dict[str, dict[str, dict[str, float]]]:
+    """Ratios by machine, algorithm and contestant."""
+    if not RECORD.is_file():
+        return {}
+    records: dict[str, dict[str, dict[str, float]]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return records
+
+
+def record(results: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Beside what other machines have recorded, in place of what this one had for these algorithms."""
+    ratios = {name: {who: row["ours_over_this"] for who, row in summary.items()} for name, summary in results.items()}
+    records = recorded()
+    records[machine()] = records.get(machine(), {}) | ratios
+    RECORD.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+
+
 def fallen(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """Ratios that lie clearly below the recorded ones."""
-    recorded = json.loads(RECORD.read_text(encoding="utf-8"))
+    """Ratios that lie clearly below those recorded on this machine."""
+    recorded_here = recorded()[machine()]
     lines = []
     for algorithm, summary in results.items():
         for who, row in summary.items():
-            before = recorded.get(algorithm, {}).get(who)
+            before = recorded_here.get(algorithm, {}).get(who)
             if before is not None and row["ours_over_this"] < before * (1 - FALL):
                 lines.append(f"{algorithm}: ours ÷ {who} was {before:.2f}, is {row['ours_over_this']:.2f}")
     return lines
@@ -212,7 +242,9 @@ def main() -> int:
     parser.add_argument("--ours", nargs="+", default=[], metavar="key=value", help="of our config, its limits too")
     parser.add_argument("--output", type=Path, metavar="FILE", help="all figures as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="bars as PNG or SVG")
-    parser.add_argument("--record", action="store_true", help="keep these ratios for later quick comparisons")
+    parser.add_argument(
+        "--record", action="store_true", help="keep these ratios for later quick comparisons on this machine"
+    )
     parser.add_argument("--quick", action="store_true", help="ours against its limits, compared with the record")
     options = parser.parse_args()
     names = ["dqn", "rainbow", "ppo", "null"] if options.quick else options.algorithms
@@ -223,20 +255,17 @@ def main() -> int:
         contests = {name: shorter(contest) for name, contest in contests.items()}
     raw = {name: compete(name, contest, rounds, python) for name, contest in contests.items()}
     results = {name: summarize(seen) for name, seen in raw.items()}
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "rounds": rounds, "ours": options.ours}
+    about = {"machine": machine(), "python": platform.python_version(), "rounds": rounds, "ours": options.ours}
     if options.output:
-        options.output.write_text(json.dumps({"machine": machine, "summary": results, "runs": raw}, indent=1) + "\n")
+        options.output.write_text(json.dumps({"about": about, "summary": results, "runs": raw}, indent=1) + "\n")
     if options.picture:
         draw(results, options.picture)
     shares = where_time_goes({name: seen["ours"] for name, seen in raw.items()})
     print(table(results), shares, sep="\n\n")
     if options.record:
-        ratios = {
-            name: {who: row["ours_over_this"] for who, row in summary.items()} for name, summary in results.items()
-        }
-        RECORD.write_text(json.dumps(ratios, indent=1) + "\n", encoding="utf-8")
-    elif options.quick and not RECORD.exists():
-        print("nothing has been recorded to compare with; --record keeps these ratios", file=sys.stderr)
+        record(results)
+    elif options.quick and machine() not in recorded():
+        print(f"nothing has been recorded on {machine()} to compare with; --record keeps these ratios", file=sys.stderr)
         return 2
     elif options.quick:
         doubtful = {line.split(":")[0] for line in fallen(results)}

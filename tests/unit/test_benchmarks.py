@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -64,7 +65,9 @@ def test_the_quick_form_compares_with_the_record(peers, monkeypatch, capsys):
     assert quick(peers, monkeypatch, USUAL) == 2  # nothing was recorded
     assert "nothing has been recorded" in capsys.readouterr().err
     kept = {name: {"limit": 0.9, "emulator": 0.9} for name in ("dqn", "rainbow", "ppo", "null")}
-    peers.RECORD.write_text(json.dumps(kept))
+    peers.RECORD.write_text(json.dumps({"another machine": kept}))
+    assert quick(peers, monkeypatch, USUAL) == 2  # not here
+    peers.RECORD.write_text(json.dumps({peers.machine(): kept}))
     assert quick(peers, monkeypatch, USUAL) == 0
     assert "nothing fell" in capsys.readouterr().out
     assert quick(peers, monkeypatch, USUAL | {"ours ppo": 70.0}) == 1
@@ -72,7 +75,7 @@ def test_the_quick_form_compares_with_the_record(peers, monkeypatch, capsys):
 
 
 def test_a_fall_is_looked_at_again_before_it_is_told(peers, monkeypatch, capsys):
-    peers.RECORD.write_text(json.dumps({"dqn": {"limit": 0.9}}))
+    peers.RECORD.write_text(json.dumps({peers.machine(): {"dqn": {"limit": 0.9}}}))
     speeds = iter([50.0, 90.0, 90.0])
     seen = []
 
@@ -86,6 +89,22 @@ def test_a_fall_is_looked_at_again_before_it_is_told(peers, monkeypatch, capsys)
     assert peers.main() == 0
     assert seen.count(("ours", "dqn")) == 3
     assert seen.count(("ours", "ppo")) == 1
+
+
+def test_a_record_is_kept_beside_those_of_other_machines(peers):
+    row = {"ours_over_this": 0.9}
+    peers.RECORD.write_text(json.dumps({"another machine": {"dqn": {"limit": 0.5}}}))
+    peers.record({"dqn": {"limit": row}, "ppo": {"sb3": row}})
+    peers.record({"dqn": {"limit": {"ours_over_this": 0.8}}})
+    here = {"dqn": {"limit": 0.8}, "ppo": {"sb3": 0.9}}
+    assert peers.recorded() == {"another machine": {"dqn": {"limit": 0.5}}, peers.machine(): here}
+
+
+def test_a_machine_is_told_by_its_processor(peers, monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "CPUINFO", tmp_path / "cpuinfo")
+    assert platform.machine() in peers.machine()
+    peers.CPUINFO.write_text("model name : Fast 1\ncpu family : 26\nmodel : 2\n\nmodel name : Fast 2\n")
+    assert peers.machine().startswith("Fast 1 family 26 model 2, ")
 
 
 def test_further_keys_are_for_our_runs_and_their_limits_alone(peers, monkeypatch):
