@@ -5,9 +5,9 @@
         --page try.md --record try.jsonl
     python benchmarks/minatar.py --table-only                 the page again, from the runs that are recorded
 
-A run's score is the mean of its final evaluation: 100 games with ε 0.001. In training ε falls over the first half, however
-short the run. What a finished run came to goes into the record, which is kept beside the page: whoever has the record
-need not run it again. Needs the extra "minatar".
+A run's score is the mean of its final evaluation: 100 games with ε 0.001. In training ε falls over the first half of
+the run. What a finished run came to goes into the record, which is kept beside the page: whoever has it need not
+run it again. Needs the extra "minatar".
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def page(jobs: Sequence[Job], record: Record, options: argparse.Namespace) -> st
         "",
         f"Made by `python benchmarks/minatar.py --frames {options.frames}` from the runs of so many frames that are "
         f"finished, {len(learned)} of {planned}; what each came to is in `{options.record.name}`. Settings: "
-        "`agent=minatar_dqn` and its sisters, ε falling over the first half of the run. A run's score is the mean of 100 games after its last frame, ε 0.001, "
-        "sticky actions 0.1.",
+        "`agent=minatar_dqn` and its sisters, ε falling over the first half of the run. A run's score is the mean of "
+        "100 games after its last frame, ε 0.001, sticky actions 0.1.",
         "",
         f"Interquartile mean over {' to '.join(map(str, seeds)) or 'no'} seeds, in brackets the 95 % interval of a "
         "bootstrap over seeds, which with five of them is rather too narrow.",
