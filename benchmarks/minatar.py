@@ -214,7 +214,8 @@ def overall(scores: dict[str, dict[str, list[float]]], games: Sequence[str]) -> 
 def page(jobs: Sequence[Job], record: Record, options: argparse.Namespace) -> str:
     outcomes = record.of(jobs)
     scores = collect(outcomes)
-    seeds = sorted({len(values) for agent, games in scores.items() if agent != "random" for values in games.values()})
+    counts = [len(values) for agent, games in scores.items() if agent != "random" for values in games.values()]
+    seeds = " to ".join(map(str, sorted({min(counts, default=0), max(counts, default=0)})))
     games = [game for game in options.games if any(game in by_game for by_game in scores.values())]
     learned = [outcome for outcome in outcomes if outcome["agent"] != "random"]
     commits = sorted({outcome["commit"] for outcome in learned})
@@ -227,7 +228,7 @@ def page(jobs: Sequence[Job], record: Record, options: argparse.Namespace) -> st
         "`agent=minatar_dqn` and its sisters, ε falling over the first half of the run. A run's score is the mean of "
         "100 games after its last frame, ε 0.001, sticky actions 0.1.",
         "",
-        f"Interquartile mean over {' to '.join(map(str, seeds)) or 'no'} seeds, in brackets the 95 % interval of a "
+        f"Interquartile mean over {seeds} seeds, in brackets the 95 % interval of a "
         "bootstrap over seeds, which with five of them is rather too narrow.",
         "",
         f"| agent | {' | '.join(games)} |",
