@@ -72,9 +72,10 @@ class Job:
         }
 
     def command(self) -> list[str]:
-        chosen = [f"agent=minatar_{self.agent}", f"preset.epsilon_decay_frames={self.frames // 2}"]
         if self.agent == "random":
             chosen = ["agent=random", "eval=minatar"]
+        else:
+            chosen = [f"agent=minatar_{self.agent}", f"preset.epsilon_decay_frames={self.frames // 2}"]
         return [
             *(sys.executable, "-m", "retrograd", "train", f"env=minatar_{self.game}", *chosen, f"seed={self.seed}"),
             f"training.total_env_frames={self.frames}",

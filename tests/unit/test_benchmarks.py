@@ -33,7 +33,7 @@ SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 def test_every_script_finds_what_it_imports(name, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     try:
-        load(name)
+        assert load(name).__doc__  # what it is for
     except ModuleNotFoundError as error:  # those that make golden files need other libraries
         if (error.name or "").startswith("retrograd"):
             raise
@@ -174,7 +174,8 @@ def test_scaling_asks_for_configs_that_exist():
     for cases in scaling.tables(0).values():
         for case in cases:
             overrides = case.command[case.command.index("--set") + 1 :]
-            ConfigManager(None).compose(["env=pong", *ours.SETTINGS[case.label], *overrides])
+            config = ConfigManager(None).compose(["env=pong", *ours.SETTINGS[case.label], *overrides])
+            assert config["env"]["name"] == "pong"
 
 
 def test_a_full_replay_is_measured():
@@ -194,6 +195,19 @@ def finish(job, score: float) -> None:
     final = {"mean_return": score, "std_return": 1.0, "episodes": 100}
     (job.folder / "summary.json").write_text(json.dumps({"step": 1000, "wall_seconds": 2.0, "final": final}))
     (job.folder / "versions.json").write_text(json.dumps({"git": {"commit": "0123456789abcdef", "dirty": False}}))
+
+
+def test_exploration_falls_over_half_of_every_minatar_run(minatar):
+    from retrograd.config import ConfigManager
+
+    options = minatar.parse(["--games", "freeway", "--seeds", "1", "--frames", "3000"])
+    for job in minatar.jobs_for(options):
+        config = ConfigManager(None).compose(job.command()[4:])  # what follows "train"
+        assert config["env"]["name"] == "minatar_freeway"
+        assert config["eval"]["full_episodes"] == 100
+        if job.agent != "random":
+            assert config["training"]["total_env_frames"] == 3000
+            assert config["preset"]["epsilon_decay_frames"] == 1500
 
 
 def test_minatar_runs_what_is_not_recorded_and_draws_the_table_from_the_record(minatar, tmp_path, monkeypatch):
@@ -227,4 +241,12 @@ def test_minatar_runs_what_is_not_recorded_and_draws_the_table_from_the_record(m
     assert "| DQN | 5.00 (4.00 – 6.00) |" in page
     assert "| random play | 1.00 |" in page
     assert "finished, 2 of 3" in page
+    assert "over 2 seeds" in page
+    options = minatar.parse([*words, *places, "--games", "breakout", "asterix", "freeway"])
+    jobs = minatar.jobs_for(options)
+    for job in jobs:
+        if job.game == "asterix" or (job.game == "freeway" and job.seed == 1):
+            finish(job, 1.0)
+            again.add(job)
+    assert "over 1 to 3 seeds" in minatar.page(jobs, again, options)
     assert "0123456789." in page
