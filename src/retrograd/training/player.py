@@ -77,12 +77,6 @@ class Player:
         for group, saved in zip(self._groups, state["groups"], strict=True):
             group.load_state_dict(saved)
 
-    def forget(self) -> None:
-        """New games begin: nothing is left of the old ones."""
-        self.pending = None
-        for group in self._groups:
-            group.forget()
-
 
 def _joined(steps: Sequence[Step]) -> Step:
     return Step(**{field.name: _behind([getattr(step, field.name) for step in steps]) for field in fields(Step)})

@@ -96,10 +96,6 @@ class Rows:
         if saved is not None:
             self.played = Played(load_step(saved["step"]), [Episode(**game) for game in saved["episodes"]])
 
-    def forget(self) -> None:
-        """New games begin: nothing is left of the old ones."""
-        self.played, self._state = None, None
-
 
 def step_dict(step: Step) -> dict[str, Any]:
     """A step as a checkpoint holds it."""
