@@ -44,10 +44,16 @@ YOUNGER_KEYS: dict[str, dict[str, Any]] = {
     "hardware": {"onednn_linear": False, "autocast": None},
     "env_protocol": {"flicker_probability": 0.0, "max_pool": True},
 }
-_YOUNGER_PPO: dict[str, Any] = {"critic_optimizer": "shared", "adaptive_kl": None, "adaptive_kl_end": None, "held": 0.0}
+_YOUNGER_PPO: dict[str, Any] = {
+    "critic_optimizer": "shared",
+    "adaptive_kl": None,
+    "adaptive_kl_end": None,
+    "held": 0.0,
+    "fall": "linear",
+}
 YOUNGER_AGENT_KEYS: dict[str, dict[str, Any]] = {
     "value": {"encoder_layer_norm": False, "standardize_pixels": False, "initial_weights": None},
-    "ppo": {**_YOUNGER_PPO, "standardize_pixels": False},
+    "ppo": {**_YOUNGER_PPO, "standardize_pixels": False, "reward_ends_sum": False},
     "recurrent_ppo": _YOUNGER_PPO,
 }
 

@@ -29,6 +29,13 @@ def check_together(values: Mapping[str, Any]) -> None:
         problems += _without_meaning(agent, preset)
     if agent.get("adaptive_kl_end") is not None and agent["adaptive_kl"] is None:
         problems.append(f"agent.adaptive_kl_end={agent['adaptive_kl_end']} has no meaning without agent.adaptive_kl")
+    if agent.get("fall") == "geometric" and agent["entropy_coef_end"] is not None:
+        problems += [
+            f"agent.fall=geometric takes the same factor in the same time, and agent.{key}=0 has none: "
+            "it must be above 0, or agent.fall=linear"
+            for key in ("entropy_coef", "entropy_coef_end")
+            if agent[key] == 0
+        ]
     if values["training"]["null_learner"] and agent["kind"] not in schema.NULL_LEARNER_KINDS:
         problems.append(
             f"training.null_learner=true has no use with agent.kind={agent['kind']}: "

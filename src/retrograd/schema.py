@@ -115,8 +115,11 @@ _PPO = {
     "adaptive_kl": _number(0, above=True, optional=True),
     "adaptive_kl_end": _number(0, above=True, optional=True),
     "held": _UNIT,
+    "fall": _choice("linear", "geometric"),
+    "reward_ends_sum": _BOOL,
     "standardize_pixels": _BOOL,
 }
+NOT_RECURRENT = ("network", "standardize_pixels", "reward_ends_sum")
 
 AGENTS: dict[str, dict[str, Rule]] = {
     "value": {
@@ -169,7 +172,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "c_clip": _POSITIVE,
     },
     "recurrent_ppo": {
-        **{key: rule for key, rule in _PPO.items() if key not in ("network", "standardize_pixels")},
+        **{key: rule for key, rule in _PPO.items() if key not in NOT_RECURRENT},
         "cell": _choice("lstm", "gru"),
         "hidden_size": _int(1),
         "sequence_steps": _int(1, optional=True),

@@ -14,7 +14,9 @@ import torch
 from retrograd.agents.a2c import A2CLoss
 from retrograd.agents.policy import PolicyAgent, PolicyLearner, PolicyLoss, Sampling
 from retrograd.agents.ppo import PPOLoss, normalize
-from retrograd.core.errors import FailureGate
+from retrograd.build import Builder, planned_spec
+from retrograd.config import ConfigManager
+from retrograd.core.errors import FailureGate, UsageError
 from retrograd.core.schedules import Constant, Horizon, Linear, Schedule, WholeRun
 from retrograd.core.types import ArraySpec, ContinuousActions, DiscreteActions, Rollout
 from retrograd.networks.encoders import MLP
@@ -259,6 +261,18 @@ def test_what_falls_may_be_held_for_a_share_of_the_run() -> None:
     whole = WholeRun(0.03, 0.01, Horizon(1000), held=0.7)
     assert [whole(step) for step in (0, 700, 850, 1000, 2000)] == pytest.approx([0.03, 0.03, 0.02, 0.01, 0.01])
     assert WholeRun(1.0, 0.0, Horizon(100), held=1.0)(99) == 1.0
+
+
+def test_what_falls_geometrically_falls_by_the_same_factor_in_the_same_time() -> None:
+    falling = WholeRun(0.08, 0.01, Horizon(160), 0.25, geometric=True)
+    assert [falling(step) for step in (0, 40, 80, 120, 160, 200)] == pytest.approx([0.08, 0.08, 0.04, 0.02, 0.01, 0.01])
+    config = ConfigManager(None).compose(
+        ["agent=ppo", "env=pong", "agent.entropy_coef=0.04", "agent.entropy_coef_end=0.01", "agent.fall=geometric"]
+    )
+    builder = Builder(config.with_values({"training.total_env_frames": 400}))
+    assert builder.falling(planned_spec(config), "entropy_coef")(50) == pytest.approx(0.02)
+    with pytest.raises(UsageError, match=r"agent.entropy_coef_end=0 has none: it must be above 0"):
+        ConfigManager(None).compose(["agent=ppo", "env=pong", "agent.entropy_coef_end=0", "agent.fall=geometric"])
 
 
 def test_schedules_stand_where_the_rollout_began() -> None:

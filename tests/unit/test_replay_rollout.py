@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,23 @@ def test_advantages_equal_brute_force(seed: int) -> None:
         wanted = [[brute_force(part, t, row) for row in range(N)] for t in range(T)]
         assert rollout.advantage.numpy() == pytest.approx(np.array(wanted), abs=1e-5)
         assert torch.allclose(rollout.returns, rollout.advantage + rollout.value)
+
+
+def test_what_follows_a_reward_may_be_kept_from_what_came_before_it() -> None:
+    """Advantages are those of games that end with each reward; rewards themselves and starts of games stay."""
+    played = [replace(step, reward=np.where(step.reward > 0.5, step.reward, 0).astype(np.float32)) for step in steps(0)]
+    points = [replace(step, terminated=step.terminated | (step.reward != 0)) for step in played]
+    assert sum(int(point.terminated.sum() - step.terminated.sum()) for point, step in zip(points, played, strict=True))
+    buffer = RolloutBuffer(T, N, gamma=GAMMA, gae_lambda=LAMBDA, reward_ends_sum=True)
+    for step in played:
+        buffer.add(step)
+    buffer.check_valid()
+    rollout = buffer.finish(value_of)
+    wanted = np.array([[brute_force(points, t, row) for row in range(N)] for t in range(T)])
+    assert rollout.advantage.numpy() == pytest.approx(wanted, abs=1e-5)
+    plain = np.array([[brute_force(played, t, row) for row in range(N)] for t in range(T)])
+    assert np.abs(wanted - plain).max() > 0.1
+    assert torch.equal(rollout.reward, torch.tensor(np.stack([step.reward for step in played])))
 
 
 def test_successors_at_time_limits_are_the_true_ones() -> None:

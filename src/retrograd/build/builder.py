@@ -153,9 +153,18 @@ class Builder:
             self._horizon = Horizon(-(-self.config["training"]["total_env_frames"] // spec.frames_per_step))
         return self._horizon
 
-    def over_run(self, spec: EnvSpec, start: float, end: float | None, *, held: float = 0.0) -> Schedule:
-        """A straight line over the whole run, or over what is left of it after the share ``held``; or a constant."""
-        return Constant(start) if end is None else WholeRun(start, end, self.horizon(spec), held)
+    def over_run(self, spec: EnvSpec, start: float, end: float | None) -> Schedule:
+        """A straight line over the whole run, or a constant."""
+        return Constant(start) if end is None else WholeRun(start, end, self.horizon(spec))
+
+    def falling(self, spec: EnvSpec, name: str) -> Schedule:
+        """``agent.<name>``, on its way to ``agent.<name>_end`` as ``agent.held`` and ``agent.fall`` say."""
+        agent = self.config["agent"]
+        start, end = agent[name], agent[f"{name}_end"]
+        if end is None:
+            return Constant(start)
+        geometric = agent.get("fall") == "geometric"
+        return WholeRun(start, end, self.horizon(spec), agent.get("held", 0.0), geometric)
 
     def device(self) -> torch.device:
         return find_device(self.config)

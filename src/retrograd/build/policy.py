@@ -85,6 +85,7 @@ def make_rollout_loop(
         envs.num_envs,
         gamma=values["gamma"],
         gae_lambda=returns_lambda,
+        reward_ends_sum=values.get("reward_ends_sum", False),
         **builder.staging(),
     )
     player = make_player(agent, envs, run)
@@ -130,21 +131,18 @@ def make_learner(builder: Builder, network: nn.Module, spec: EnvSpec) -> PolicyL
 
 
 def make_adaptive_kl(builder: Builder, spec: EnvSpec) -> Schedule | None:
-    agent = builder.config["agent"]
-    start = agent.get("adaptive_kl")
-    return None if start is None else builder.over_run(spec, start, agent["adaptive_kl_end"], held=agent["held"])
+    return None if builder.config["agent"].get("adaptive_kl") is None else builder.falling(spec, "adaptive_kl")
 
 
 def make_loss(builder: Builder, spec: EnvSpec) -> PolicyLoss:
     agent = builder.config["agent"]
-    held = agent.get("held", 0.0)
-    entropy = builder.over_run(spec, agent["entropy_coef"], agent["entropy_coef_end"], held=held)
+    entropy = builder.falling(spec, "entropy_coef")
     if agent["kind"] in ("a2c", "a3c"):
         return A2CLoss(entropy, agent["value_coef"], agent["normalize_advantage"])
     if agent["kind"] == "impala":
         return SummedLoss(A2CLoss(entropy, agent["value_coef"], normalize_advantage=False))
     return PPOLoss(
-        clip_range=builder.over_run(spec, agent["clip_range"], agent["clip_range_end"], held=held),
+        clip_range=builder.falling(spec, "clip_range"),
         entropy_coef=entropy,
         value_coef=agent["value_coef"],
         value_clip=agent["value_clip"],

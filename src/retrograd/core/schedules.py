@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,16 +44,23 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """``start`` for the share ``held`` of the run as it is planned now, then a straight line to ``end`` at its end."""
+    """``start`` for the share ``held`` of the run as it is planned now, then a straight line to ``end`` at its end.
+
+    ``geometric``: the same factor in the same time instead, so that most of the fall comes first.
+    """
 
     start: float
     end: float
     horizon: Horizon
     held: float = 0.0
+    geometric: bool = False
 
     def __call__(self, step: int) -> float:
         begin = round(self.held * self.horizon.steps)
-        return Linear(self.start, self.end, self.horizon.steps - begin, begin)(step)
+        rest = self.horizon.steps - begin
+        if not self.geometric:
+            return Linear(self.start, self.end, rest, begin)(step)
+        return self.start * math.exp(Linear(0.0, math.log(self.end / self.start), rest, begin)(step))
 
 
 @dataclass(frozen=True, slots=True)

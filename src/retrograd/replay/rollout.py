@@ -1,6 +1,7 @@
 """Rollouts for policy gradients: T steps of N rows, with generalized advantages (``core.returns.gae``).
 
-Sums are cut after a step that ended a life, a game or the watching of it. At a time limit the successor's value is
+Sums are cut after a step that ended a life, a game or the watching of it; with ``reward_ends_sum`` also after one that
+was rewarded, as if it had ended a game. At a time limit the successor's value is
 that of the true successor, never of the reset observation.
 """
 
@@ -34,6 +35,7 @@ class RolloutBuffer:
         *,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
+        reward_ends_sum: bool = False,
         device: str | device = "cpu",
         pin_memory: bool = True,
     ) -> None:
@@ -43,6 +45,7 @@ class RolloutBuffer:
             if not 0.0 <= number <= 1.0:
                 raise UsageError(f"{name} is {number}: must be between 0 and 1")
         self.num_steps, self.num_envs, self.gamma, self.gae_lambda = num_steps, num_envs, gamma, gae_lambda
+        self.reward_ends_sum = reward_ends_sum
         self._stage = Staging(device, pin_memory=pin_memory)
         self._fields: dict[str, Array] = {}
         self._count = 0
@@ -68,9 +71,11 @@ class RolloutBuffer:
             raise UsageError(f"the step has {len(step.reward)} rows: must be {self.num_envs}")
         arrays = {f"obs.{key}": array for key, array in obs_arrays(step.obs).items()}
         arrays |= {f"extras.{name}": np.asarray(array) for name, array in step.extras.items()}
-        cut = np.asarray(step.terminated | step.truncated | step.reset, bool)
-        arrays |= {"action": step.action, "reward": np.asarray(step.reward, np.float32)}
-        arrays |= {"terminated": np.asarray(step.terminated, bool), "cut": cut}
+        reward, terminated = np.asarray(step.reward, np.float32), np.asarray(step.terminated, bool)
+        if self.reward_ends_sum:
+            terminated = terminated | (reward != 0)
+        cut = np.asarray(terminated | step.truncated | step.reset, bool)
+        arrays |= {"action": step.action, "reward": reward, "terminated": terminated, "cut": cut}
         for name, array in arrays.items():
             if name not in self._fields:
                 self._fields[name] = self._stage.buffer((self.num_steps, *array.shape), array.dtype)
