@@ -43,6 +43,7 @@ YOUNGER_KEYS: dict[str, dict[str, Any]] = {
     "mlflow": {"tracking_uri": None, "experiment": None},
     "hardware": {"onednn_linear": False, "autocast": None},
     "env_protocol": {"flicker_probability": 0.0, "max_pool": True},
+    "training": {"pause_at_frames": None},
 }
 _YOUNGER_PPO: dict[str, Any] = {
     "critic_optimizer": "shared",

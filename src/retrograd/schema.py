@@ -247,6 +247,7 @@ GROUPS: dict[str, dict[str, Rule]] = {
         "total_episodes": _int(1, optional=True),
         "max_episode_steps": _int(1, optional=True),
         "num_envs": _int(1, 1024),
+        "pause_at_frames": _int(1, optional=True),
         "double_buffered": _BOOL,
         "null_learner": _BOOL,
         "normalize_observations": _BOOL,

@@ -611,3 +611,20 @@ def test_asynchronous_workers_go_on_and_say_what_is_not_exact(agent: str, tmp_pa
     assert resumed.trainer.run.step == saved
     assert resumed.trainer.agent.updates == updates  # type: ignore[attr-defined]
     finish(resumed.trainer)
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+def test_a_run_that_paused_goes_on_as_if_it_had_not(agent: str, tmp_path: Path) -> None:
+    """REQ RUN-5: schedules know nothing of the pause; a pause that the budget comes before is none."""
+    left = whole(compose(tmp_path, "whole", agent, ["training.pause_at_frames=104"]))
+    assert (left / "summary.json").is_file()
+    trainer = build.build_trainer(compose(tmp_path, "paused", agent, ["training.pause_at_frames=61"]), quiet=True)
+    told = trainer.train()
+    trainer.close()
+    assert told == {"stopped_at_step": 62, "checkpoint": "step_000000062"}  # two rows: a step late
+    assert not (trainer.folder / "summary.json").exists()
+    resumed = build.resume_trainer(trainer.folder, {"training.pause_at_frames": 80}, quiet=True).trainer
+    assert resumed.train()["stopped_at_step"] == 80
+    resumed.close()
+    right = finish(build.resume_trainer(trainer.folder, quiet=True).trainer)
+    assert differences(fingerprint(left), fingerprint(right)) == []

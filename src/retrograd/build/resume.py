@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CHANGEABLE = (
     "training.total_env_frames",
     "training.total_episodes",
+    "training.pause_at_frames",
     "training.log_every_steps",
     "checkpoint",
     "eval.light_episodes",
@@ -110,7 +111,8 @@ class _Resume:
         else:
             last, self.saved = {}, from_saved(_read_config(folder))
         changed = {key: value for key, value in last.items() if _at(self.saved, key) != value}
-        self.config = change(self.saved.with_values(changed), overrides)
+        # whoever goes on is past the pause, and may name another
+        self.config = change(self.saved.with_values(changed), {"training.pause_at_frames": None, **overrides})
 
     def _last_settings(self) -> dict[str, Any]:
         """What may change, as the last process had it: one that died before its next checkpoint left it here alone."""

@@ -102,6 +102,7 @@ def make_plan(config: Config, spec: EnvSpec) -> Plan:
         log_every_steps=training["log_every_steps"],
         warmup_steps=training["warmup_random_steps"] if config["agent"]["kind"] == "value" else 0,
         total_episodes=training["total_episodes"],
+        pause_at_steps=steps(training["pause_at_frames"]),
         light_eval_every_steps=steps(training["light_eval_every_frames"]),
         full_eval_every_steps=steps(training["full_eval_every_frames"]),
         checkpoint_every_steps=steps(config["checkpoint"]["every_frames"]),

@@ -20,6 +20,7 @@ class Plan:
     log_every_steps: int
     warmup_steps: int = 0
     total_episodes: int | None = None
+    pause_at_steps: int | None = None  # what schedules do not know of: the run is saved there, and goes on later
     light_eval_every_steps: int | None = None
     full_eval_every_steps: int | None = None
     eval_every_episodes: int | None = None
@@ -73,6 +74,12 @@ class Run:
         """Whether the budget allows no further step after ``acted_steps``."""
         episodes = self.plan.total_episodes
         return acted_steps >= self.plan.total_steps or (episodes is not None and self.episodes >= episodes)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run has come to where it was to wait; where its budget ends it has come to its end."""
+        pause = self.plan.pause_at_steps
+        return pause is not None and self.step >= pause and not self.spent(self.step)
 
     def played(self, episodes: Iterable[Episode], acted_steps: int) -> None:
         """Full games that ended with the step that brings the count to ``acted_steps``."""

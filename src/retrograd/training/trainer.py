@@ -129,6 +129,8 @@ class Trainer:
             self._short = self._memory.problem()
             if self._short is not None:
                 self.run.stop_requested, self.run.stop_reason = True, "short of memory"
+            if self.run.paused:
+                self.run.stop_requested, self.run.stop_reason = True, "come to its pause"
             self.progress.advance(self.run.step)
             return True
         return False
