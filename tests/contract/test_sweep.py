@@ -66,10 +66,12 @@ for part in range(1, 11):
     rows.append(f"{part * 100},{part * 100},{part},{level * part},7")
     (folder / "train_log.csv").write_text("\\n".join(rows) + "\\n")
     time.sleep(float(words.get("seconds", 0)) / 10)
-    if stopped:
+    paused = part * 100 == int(words.get("training.pause_at_frames", 0))
+    if stopped or paused:
+        saved = {name: word for name, word in words.items() if name != "training.pause_at_frames"}
         (folder / "checkpoints" / "step_000000500").mkdir(parents=True, exist_ok=True)
-        (folder / "checkpoints" / "step_000000500" / "state.json").write_text(json.dumps({**words, "seconds": 0}))
-        sys.exit(143)
+        (folder / "checkpoints" / "step_000000500" / "state.json").write_text(json.dumps({**saved, "seconds": 0}))
+        sys.exit(143 if stopped else 0)
 summary = {"step": 1000, "env_frames": 1000, "wall_seconds": 2.0, "final": {"mean_return": level * 10}}
 (folder / "summary.json").write_text(json.dumps(summary))
 with diary.open("a") as file:
@@ -555,3 +557,82 @@ def test_without_an_inspector_the_command_itself_is_asked(tmp_path):
     assert seen.memory_bytes > 10**8
     with pytest.raises(UsageError, match=r"'agent\.gamma'"):
         inspect(["agent.gama=0.9"])
+
+
+RACING = ["x=2,3,1", "seed=7"]
+
+
+def states(folder: Path) -> dict[str, str]:
+    ledger = Ledger(folder)
+    return {name: str(ledger[name].state) for name in ledger}
+
+
+def test_a_race_compares_at_the_pause_and_lets_the_best_go_on_with_all_cores(tmp_path, script):
+    outcome = make_runner(tmp_path / "s", script).run_hyperparameter_sweep(RACING, race_frames=500)
+    assert states(tmp_path / "s") == {"000_2": "pruned", "001_3": "finished", "002_1": "pruned"}
+    assert outcome.winner == tmp_path / "s" / "runs" / "001_3"
+    assert [row["final_score"] for row in outcome.rows] == [None, 30.0, None]
+    # judged by the games of the last fifth of the way: only the fifth one of each
+    assert [row["reason"] for row in outcome.rows] == [
+        "10 at the pause, 001_3 had 15", None, "5 at the pause, 001_3 had 15",
+    ]  # fmt: skip
+    assert outcome.failed == []
+    told = diary(tmp_path / "s")
+    assert [line[3] for line in told if line[0] == "start"] == ["1", "1", "1"]
+    assert [line[1:4:2] for line in told if line[0] == "resume"] == [["001_3", "2"]]
+
+
+@pytest.mark.parametrize("at", ["before the pause", "after it"])
+def test_a_race_that_was_stopped_goes_on_where_it_was(at, tmp_path, script):
+    folder = tmp_path / "s"
+    words = [*RACING, f"seconds={2 if at == 'before the pause' else 0.4}"]
+    driver = RACE_DRIVER.format(here=str(Path(__file__).parent))
+    process = subprocess.Popen([sys.executable, "-c", driver, str(folder), str(script), *words])
+    if at == "before the pause":
+        wait_for(lambda: len(starts(folder)) == 2)
+    else:
+        wait_for(lambda: any(word == "resume" for word, *_ in diary(folder)))
+    process.kill()
+    process.wait()
+    outcome = make_runner(folder, script).run_hyperparameter_sweep(words, race_frames=500)
+    assert outcome.winner == folder / "runs" / "001_3"
+    assert sorted(states(folder).values()) == ["finished", "pruned", "pruned"]
+    assert ends(folder) == {"001_3": 1}
+
+
+RACE_DRIVER = """
+import sys
+sys.path.insert(0, {here!r})
+from test_sweep import make_runner
+make_runner(sys.argv[1], sys.argv[2]).run_hyperparameter_sweep(sys.argv[3:], race_frames=500)
+"""
+
+
+def test_a_failed_run_loses_the_race_and_is_told(tmp_path, script):
+    runner = make_runner(tmp_path / "s", script)
+    outcome = runner.run_hyperparameter_sweep(["x=1,2", "fail=false,true"], race_frames=500)
+    assert sorted(states(tmp_path / "s").values()) == ["failed", "failed", "finished", "pruned"]
+    assert len(outcome.failed) == 2
+    assert outcome.winner is not None
+    assert outcome.winner.name == "002_2_false"
+
+
+@pytest.mark.parametrize(
+    ("words", "frames", "options", "message"),
+    [
+        (["x=1,2"], 1000, {}, "must end within the run, above 0 and below 1000"),
+        (["x=1,2"], 0, {}, "must end within the run"),
+        (["x=1"], 500, {}, "at least two runs"),
+        (["env=a,b"], 500, {}, "runs of several env cannot race"),
+        (["x=uniform(1,2)"], 500, {"search": "random", "trials": 2}, "not for a random search"),
+    ],
+)
+def test_a_race_that_decides_nothing_is_refused(words, frames, options, message, tmp_path, script):
+    with pytest.raises(UsageError, match=message):
+        make_runner(tmp_path / "s", script).run_hyperparameter_sweep(words, race_frames=frames, **options)
+    assert not (tmp_path / "s").exists()
+
+
+def test_sweeps_without_a_race_keep_their_names():
+    assert Definition(("agent=ppo", "seed=0,1")).default_name == "ppo_8167912e"
+    assert Definition(("agent=ppo", "seed=0,1"), race_frames=5).digest != Definition(("agent=ppo", "seed=0,1")).digest

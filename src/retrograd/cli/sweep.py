@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrograd.cli.targets import check_target
-from retrograd.cli.words import add_command
+from retrograd.cli.words import add_command, show_preset
 from retrograd.core.errors import UsageError, suggest
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def add_to(commands: Any) -> None:
         "    --search bayes --trials 30 --prune",
         "retrograd sweep ablation=rainbow env=pong seed=0,1,2 training.total_env_frames=2000000",
         "retrograd sweep agent=dqn env=pong,breakout seed=0,1 --dry-run",
+        "retrograd sweep agent=ppo env=pong seed=0,1,2,3 --race 2000000",
         "retrograd sweep --resume outputs/sweeps/ppo_cartpole_1a2b3c4d",
     )
     parser.add_argument(
@@ -49,6 +50,7 @@ def add_to(commands: Any) -> None:
         help="what is best: final or best evaluation, area under the curve",
     )
     add("--prune", action="store_true", default=None, help="end trials that fall behind the median of the others")
+    add("--race", type=int, metavar="FRAMES", help="all runs up to so many frames, then only the best to its end")
     add("--search-seed", type=int, metavar="N", help="of the search itself (default 0)")
     add("--name", help="folder under outputs/sweeps (default: made from the words; the same command finds it again)")
     add("--resume", metavar="FOLDER", help="go on with a sweep; finished runs are left alone")
@@ -85,6 +87,8 @@ def _sweep(options: argparse.Namespace) -> int:
     outcome = runner.run_hyperparameter_sweep(definition)
     paths = runner.save_results()
     print(json.dumps(_summary(outcome, paths), indent=2))
+    if outcome.winner is not None:
+        show_preset(outcome.winner)
     if outcome.stopped:
         print(f"retrograd: stopped; go on with: retrograd sweep --resume {folder}", file=sys.stderr)
         return 128 + outcome.stopped
@@ -102,6 +106,7 @@ def _take_extras(options: argparse.Namespace) -> list[str]:
         "metric",
         "prune",
         "search_seed",
+        "race",
         "name",
         "resume",
         "jobs",
@@ -121,7 +126,7 @@ def _take_extras(options: argparse.Namespace) -> list[str]:
         value: Any = text
         if name in ("prune", "dry_run"):
             value = _flag(word, text)
-        elif name in ("trials", "jobs", "cores", "search_seed"):
+        elif name in ("trials", "jobs", "cores", "search_seed", "race"):
             try:
                 value = int(text)
             except ValueError:
@@ -154,6 +159,7 @@ def _defined(options: argparse.Namespace, words: Sequence[str]) -> tuple[Path, D
         prune=bool(options.prune),
         search_seed=options.search_seed or 0,
         ablation=ablation,
+        race_frames=options.race,
     )
     label = f"{given['ablation']}_" if ablation and "/" not in given["ablation"] else ""
     name = check_name(options.name) if options.name else label + definition.default_name
@@ -163,9 +169,8 @@ def _defined(options: argparse.Namespace, words: Sequence[str]) -> tuple[Path, D
 def _resumed(options: argparse.Namespace, words: Sequence[str]) -> tuple[Path, Definition]:
     from retrograd.experiments.definition import Definition
 
-    fixed = [
-        name for name in ("search", "metric", "prune", "search_seed", "name") if getattr(options, name) is not None
-    ]
+    known = ("search", "metric", "prune", "search_seed", "race", "name")
+    fixed = [name for name in known if getattr(options, name) is not None]
     if words or fixed:
         what = words[0] if words else f"--{fixed[0].replace('_', '-')}"
         raise UsageError(f"{what} cannot be given with --resume: the sweep knows what it runs; --trials may be raised")
@@ -209,9 +214,10 @@ def _plan(runner: ExperimentRunner, definition: Definition) -> dict[str, Any]:
         }
         for spec, inspection in looked_at
     ]
+    race = {} if definition.race_frames is None else {"race_frames": definition.race_frames}
     budget = {"cores": runner.budget.cores, "jobs": runner.budget.jobs, "memory_gb": runner.budget.memory_bytes / 1e9}
     if definition.search == "grid":
-        return {"sweep": str(runner.folder), "budget": budget, "runs": runs}
+        return {"sweep": str(runner.folder), "budget": budget, **race, "runs": runs}
     searched = [word for word in definition.words if word.partition("=")[0] not in (*definition.space.fixed, "seed")]
     return {
         "sweep": str(runner.folder),
@@ -234,6 +240,7 @@ def _summary(outcome: Outcome, paths: Sequence[Path]) -> dict[str, Any]:
         "runs": len(outcome.rows),
         **outcome.counts,
         "metric": outcome.metric,
+        **({} if outcome.winner is None else {"winner": str(outcome.winner)}),
         "best": [
             {"on": task or None, "settings": group.label_in_task, "score": group.mean, "seeds": len(group.scores)}
             for task, group in best

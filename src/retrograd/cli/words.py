@@ -70,12 +70,12 @@ def run_to_the_end(trainer: Trainer) -> int:
     finally:
         trainer.close()
     if "final" in summary:
-        _show_preset(trainer.folder)
+        show_preset(trainer.folder)
     print(json.dumps({"run": str(trainer.folder), **summary.get("final", summary)}, indent=2))
     return 128 + received[0] if received else 0
 
 
-def _show_preset(folder: Path) -> None:
+def show_preset(folder: Path) -> None:
     """A preset shows what it learned: its curve over published ones, and its best game. Other runs are left alone."""
     from retrograd.core.plain_yaml import load_plain_yaml
 

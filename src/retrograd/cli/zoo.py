@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retrograd.cli.words import add_command
 from retrograd.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from retrograd.experiments.zoo import Preset
 
 
 def add_to(commands: Any) -> None:
@@ -108,11 +111,24 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError(f"--seeds {options.seeds} must be at least 1")
     names = benchmark.presets if benchmark else (zoo.find(options.name).name,)
     seeds = options.seeds or (benchmark.seeds if benchmark else None)
+    if seeds is None and not benchmark and zoo.presets[names[0]].race is not None:
+        return cli.main(["sweep", *_race(zoo.presets[names[0]], words), *(["--dry-run"] if options.dry_run else [])])
     if seeds is None:
         extra = ["--show-config"] if options.dry_run else []
         return cli.main(["train", f"zoo={names[0]}", *words, *extra])
     extra = ["--dry-run"] if options.dry_run else []
     return cli.main(["sweep", f"zoo={','.join(names)}", *_seeded(words, seeds), *extra])
+
+
+def _race(preset: Preset, words: Sequence[str]) -> list[str]:
+    """The preset's race as words of a sweep; its share is one of the budget that was asked for."""
+    assert preset.race is not None
+    key = "training.total_env_frames"
+    frames = [word.partition("=")[2] for word in (*preset.overrides, *words) if word.partition("=")[0] == key]
+    if not frames or not frames[-1].isdecimal():
+        raise UsageError(f"{key}={frames[-1] if frames else None} must be a whole number: {preset.name} is a race")
+    pause = round(preset.race.share * int(frames[-1]))
+    return [f"zoo={preset.name}", *_seeded(words, preset.race.runs), "--race", str(pause)]
 
 
 def _seeded(words: Sequence[str], seeds: int) -> list[str]:

@@ -50,6 +50,7 @@ class Definition:
     prune: bool = False
     search_seed: int = 0
     ablation: Mapping[str, Any] | None = None  # the content of its file: that may change, a sweep may not
+    race_frames: int | None = None  # of a race: where all runs are compared
 
     def __post_init__(self) -> None:
         for name, value, known in (("search", self.search, SEARCHES), ("metric", self.metric, METRICS)):
@@ -57,6 +58,8 @@ class Definition:
                 raise UsageError(f"{name}={value!r} must be one of {', '.join(known)}.{suggest(str(value), known)}")
         if self.search == "grid":
             self._check_grid()
+        elif self.race_frames is not None:
+            raise UsageError(f"a race is a grid whose runs wait for each other, not for a {self.search} search")
         elif self.ablation is not None:
             raise UsageError(f"an ablation is a series of its own, not something for a {self.search} search")
         elif self.trials is None or self.trials < 1:
@@ -122,7 +125,10 @@ class Definition:
 
     @property
     def digest(self) -> str:
-        content = json.dumps(asdict(self), sort_keys=True, default=list)
+        facts = asdict(self)
+        if self.race_frames is None:  # older than races are, a sweep finds its folder still
+            del facts["race_frames"]
+        content = json.dumps(facts, sort_keys=True, default=list)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
     @property

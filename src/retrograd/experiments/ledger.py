@@ -18,6 +18,7 @@ class State(StrEnum):
     PLANNED = "planned"
     RUNNING = "running"  # seen by a later sweep: it was killed
     STOPPED = "stopped"  # on request, with a checkpoint
+    PAUSED = "paused"  # in a race, with a checkpoint
     FINISHED = "finished"
     FAILED = "failed"
     PRUNED = "pruned"

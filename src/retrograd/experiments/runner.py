@@ -23,6 +23,7 @@ from retrograd.experiments.inspection import show_config
 from retrograd.experiments.ledger import Ledger, State
 from retrograd.experiments.processes import Child, end_leftover, folder_lock, start_child, stop_requests
 from retrograd.experiments.progress import NullProgress, RunProgress, SweepConsole, SweepProgress
+from retrograd.experiments.race import Race, check_race
 from retrograd.experiments.results import make_row, read_curve, read_progress, read_scores, save_table
 from retrograd.experiments.search import Grid, Source, Study, default_setting
 from retrograd.training.lock import RunLock
@@ -41,6 +42,7 @@ class Outcome:
     rows: list[dict[str, Any]]
     metric: str
     stopped: int | None = None  # the signal that ended it early
+    winner: Path | None = None  # of a race: the run that went on to its end
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,6 +59,7 @@ class _Job:
     child: Child
     need: Need
     inspection: Inspection
+    pause: int | None = None
     pruned: bool = False
 
 
@@ -121,7 +124,14 @@ class ExperimentRunner:
                     self._specs = source.known()
                     self._progress.close(time.monotonic() - started)
             self._save_table(ledger)
-        return Outcome(self.folder, self.rows(ledger), definition.metric, received[0] if received else None)
+        winner = source.winner() if isinstance(source, Race) else None
+        return Outcome(
+            self.folder,
+            self.rows(ledger),
+            definition.metric,
+            received[0] if received else None,
+            None if winner is None or not ledger[winner.name].state.settled else self.run_folder(winner),
+        )
 
     def check(self, definition: Definition) -> list[tuple[RunSpec, Inspection]]:
         """Look at every run, or at a search's corners, before anything starts; the first mistake is raised."""
@@ -132,6 +142,8 @@ class ExperimentRunner:
         looked_at = [(spec, self.inspect(spec)) for spec in specs]
         for spec, inspection in looked_at:
             self.budget.check(spec.name, inspection)
+        if definition.race_frames is not None:
+            check_race(specs, definition.race_frames, min(inspection.total_frames for _, inspection in looked_at))
         return looked_at
 
     def inspect(self, spec: RunSpec) -> Inspection:
@@ -172,6 +184,8 @@ class ExperimentRunner:
         self._definition = definition
 
     def _source(self, definition: Definition, ledger: Ledger) -> Source:
+        if definition.race_frames is not None:
+            return Race(definition.grid_runs(), ledger, definition.race_frames, self.run_folder, self._progress.say)
         if definition.search == "grid":
             return Grid(definition.grid_runs(), ledger)
         plain = tuple(f"{key}={value}" for key, value in definition.space.fixed.items())
@@ -189,12 +203,16 @@ class ExperimentRunner:
         """Whether a run left a checkpoint. A damaged one counts: what was saved is not removed to begin anew."""
         return has_checkpoint(self.run_folder(spec))
 
-    def start(self, spec: RunSpec, inspection: Inspection, *, resume: bool) -> Child:
-        """Go on with a run from its checkpoint, or start it from nothing."""
+    def start(
+        self, spec: RunSpec, inspection: Inspection, *, resume: bool, pause: int | None = None, alone: bool = False
+    ) -> Child:
+        """Go on with a run from its checkpoint, or start it from nothing; up to ``pause`` frames, if there is one."""
         folder = self.run_folder(spec)
         hardware = inspection.config["hardware"]
-        threads = inspection.threads or self.budget.threads
+        threads = inspection.threads or (self.budget.cores if alone else self.budget.threads)
         shares = [f"hardware.{key}={threads}" for key in ("torch_threads", "env_threads") if hardware.get(key) is None]
+        if pause is not None:
+            shares.append(f"training.pause_at_frames={pause}")
         if resume:
             words = ["resume", str(folder), *shares]
         else:
@@ -253,15 +271,15 @@ class _Schedule:
 
     def _start(self, spec: RunSpec, inspection: Inspection, *, resume: bool) -> None:
         runner = self._runner
-        before = self._ledger[spec.name].starts
+        before, pause = self._ledger[spec.name].starts, self._source.pause(spec)
         self._ledger.change(spec.name, State.RUNNING)
         try:
-            child = runner.start(spec, inspection, resume=resume)
+            child = runner.start(spec, inspection, resume=resume, pause=pause, alone=self._source.alone(spec))
         except InUseError as error:
             self._note(spec, State.FAILED, error.exit_code, str(error))
             return
         self._ledger.note_process(spec.name, child.identity)
-        self._jobs.append(_Job(spec, child, runner.budget.need(inspection), inspection))
+        self._jobs.append(_Job(spec, child, runner.budget.need(inspection), inspection, pause))
         word = "goes on" if resume else "starts again" if before else "starts"
         runner.progress.say(f"{spec.name} {word}")
 
@@ -309,6 +327,8 @@ class _Schedule:
             state, reason = State.FINISHED, None
         elif job.pruned:
             state, reason = State.PRUNED, "no better than the median of the trials before it"
+        elif code == 0 and job.pause is not None and job.child.asked_to_stop_at is None:
+            state, reason = State.PAUSED, None
         elif job.child.asked_to_stop_at is not None:
             state, reason = State.STOPPED, None
         else:

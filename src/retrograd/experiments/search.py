@@ -31,9 +31,21 @@ class Source(Protocol):
     def settle(self, spec: RunSpec, state: State, score: float | None) -> None: ...
     def hopeless(self, spec: RunSpec, curve: Curve, total_frames: int) -> bool: ...
     def known(self) -> list[RunSpec]: ...
+    def pause(self, spec: RunSpec) -> int | None: ...  # the frames at which a run that starts now is to wait
+    def alone(self, spec: RunSpec) -> bool: ...  # whether it may have all cores: no other will start beside it
 
 
-class Grid:
+class WithoutPauses:
+    """For sources whose runs go on to their end beside one another."""
+
+    def pause(self, spec: RunSpec) -> int | None:
+        return None
+
+    def alone(self, spec: RunSpec) -> bool:
+        return False
+
+
+class Grid(WithoutPauses):
     """Every run once; one that is settled already is not given again."""
 
     def __init__(self, specs: Sequence[RunSpec], ledger: Ledger) -> None:
@@ -54,7 +66,7 @@ class Grid:
         return self._specs
 
 
-class Study:
+class Study(WithoutPauses):
     """An Optuna study in ``study.db``; trials that were under way when it was left are gone on with.
 
     A trial is one setting, run with every seed of the sweep; its value is their mean. The sampler is made anew with

@@ -7,15 +7,16 @@
       pong: {}
       breakout: {overrides: […], provenance: {…}, measured: {…}}
 
-Each game makes a preset ``<game>_<name of the file>``; what it says itself is added to the recipe's. A file with
-``presets`` instead of ``games`` is a manifest of a benchmark. ``measured`` holds scores of runs that were made, never
-scores from a paper.
+Each game makes a preset ``<game>_<name of the file>``; what it says itself is added to the recipe's. With
+``race: {runs: 4, share: 0.15}`` a preset is that many runs with seeds of their own for that share of the budget, of
+which the best goes on alone. A file with ``presets`` instead of ``games`` is a manifest of a benchmark. ``measured``
+holds scores of runs that were made, never scores from a paper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,18 @@ from retrograd.core.plain_yaml import load_plain_yaml
 
 PROVENANCE = ("source", "budget", "differs")
 MEASURED = ("mean_return", "episodes", "seeds", "frames", "commit", "command", "notes")
-RECIPE = ("title", "overrides", "provenance", "games")
+RECIPE = ("title", "overrides", "race", "provenance", "games")
+RACE = ("runs", "share")
 GAME = ("overrides", "provenance", "measured")
 MANIFEST = ("title", "presets", "seeds", "judged_by")
+
+
+@dataclass(frozen=True)
+class Race:
+    """So many runs for this share of the budget, then the best of them alone."""
+
+    runs: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,7 @@ class Preset:
     provenance: Mapping[str, str]
     measured: Mapping[str, Any] | None
     path: Path
+    race: Race | None = None
 
     def word(self, key: str) -> str | None:
         """What the preset sets ``key`` to; the last one counts."""
@@ -59,6 +70,7 @@ class Preset:
             "env_protocol": self.word("env_protocol"),
             "total_env_frames": None if frames is None else int(frames),
             "overrides": list(self.overrides),
+            "race": None if self.race is None else asdict(self.race),
             "provenance": dict(self.provenance),
             "measured": None if self.measured is None else dict(self.measured),
         }
@@ -149,7 +161,7 @@ def _recipe(path: Path, content: dict[str, Any]) -> list[Preset]:
     games = content["games"]
     if not isinstance(games, dict) or not games:
         raise UsageError(f"{path}: games must name at least one game, as in games: {{pong: {{}}}}")
-    presets = []
+    presets, race = [], _race(path, content)
     for game, own in games.items():
         where = f"game {game}"
         own = _mapping(path, where, own or {})
@@ -173,9 +185,21 @@ def _recipe(path: Path, content: dict[str, Any]) -> list[Preset]:
                 provenance={key: str(text) for key, text in provenance.items()},
                 measured=measured,
                 path=path,
+                race=race,
             )
         )
     return presets
+
+
+def _race(path: Path, content: Mapping[str, Any]) -> Race | None:
+    if "race" not in content:
+        return None
+    told = _mapping(path, "race", content["race"])
+    _check_keys(path, "race", told, RACE)
+    runs, share = told.get("runs"), told.get("share")
+    if type(runs) is not int or runs < 2 or type(share) is not float or not 0 < share < 1:
+        raise UsageError(f"{path}: race must have runs, at least 2, and a share between 0 and 1, not {told}")
+    return Race(runs, share)
 
 
 def _manifest(name: str, path: Path, content: dict[str, Any], presets: Mapping[str, Preset]) -> Benchmark:
