@@ -14,6 +14,7 @@ from retrograd import cli
 from retrograd.config import SHIPPED, ConfigManager
 from retrograd.core.errors import UsageError
 from retrograd.experiments.zoo import Zoo
+from retrograd.tracking.csv import read_csv
 
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "qbert")
 AGENTS = ("dqn", "modern", "rainbow", "c51", "qr_dqn", "a2c", "ppo", "recurrent_ppo", "cpu")
@@ -171,15 +172,37 @@ class TestCommand:
         assert len(json.loads(capsys.readouterr().out)["presets"]) == 40
 
     def test_run_trains(self, tmp_path, capsys):
-        agent = ConfigManager(None).compose(["zoo=pong_cpu"])["agent"]
-        words = [*small(agent), "eval.full_episodes=1", "eval.record_video=false", "eval.num_envs=1"]
-        words += ["env_protocol.eval_max_episode_frames=200", f"output_dir={tmp_path}", "seed=5"]
-        assert cli.main(["zoo", "run", "pong_cpu", "--frames", "400", *words]) == 0
-        (folder,) = tmp_path.glob("pong_cpu_seed5_*")
+        assert cli.main(["zoo", "run", "pong_ppo", "--frames", "400", *quick("pong_ppo", tmp_path), "seed=5"]) == 0
+        (folder,) = tmp_path.glob("pong_ppo_seed5_*")
         assert json.loads((folder / "summary.json").read_text())["env_frames"] >= 400
-        assert yaml.safe_load((folder / ".hydra/config.yaml").read_text())["zoo"] == "pong_cpu"
+        assert yaml.safe_load((folder / ".hydra/config.yaml").read_text())["zoo"] == "pong_ppo"
         assert (folder / "plots" / "learning_curves.png").is_file()
         assert f"curve: {folder / 'plots' / 'learning_curves.png'}" in capsys.readouterr().err
+
+    @pytest.mark.slow
+    def test_a_race_is_run_to_its_end(self, tmp_path, capsys):
+        words = [*quick("pong_cpu", tmp_path), "seed=5"]
+        assert cli.main(["zoo", "run", "pong_cpu", "--frames", "4000", *words]) == 0
+        told, said = capsys.readouterr()
+        outcome = json.loads(told)
+        assert (outcome["runs"], outcome["finished"], outcome["pruned"]) == (4, 1, 3)
+        winner = Path(outcome["winner"])
+        assert Path(outcome["sweep"]).name.startswith("pong_cpu_")
+        assert json.loads((winner / "summary.json").read_text())["env_frames"] >= 4000
+        assert f"curve: {winner / 'plots' / 'learning_curves.png'}" in said
+        steps = {path: read_csv(path / "update_log.csv")[-1]["step"] for path in winner.parent.iterdir()}
+        assert sorted(steps.values())[:3] == [150, 150, 150]  # 600 frames: 0.15 of the budget
+        assert {line.rsplit("_seed", 1)[1] for line in map(str, steps)} == {"5", "6", "7", "8"}
+
+    def test_a_race_takes_its_share_of_the_budget_that_was_asked_for(self, tmp_path, capsys):
+        command = ["zoo", "run", "pong_cpu", "--dry-run", f"output_dir={tmp_path}"]
+        for words, frames in ([], 1_800_000), (["--frames", "100000"], 15_000):
+            assert cli.main([*command, *words]) == 0
+            told = json.loads(capsys.readouterr().out)
+            assert told["race_frames"] == frames
+            assert [run["overrides"][1] for run in told["runs"]] == [f"seed={seed}" for seed in range(4)]
+        assert cli.main([*command, "--seeds", "2"]) == 0
+        assert "race_frames" not in json.loads(capsys.readouterr().out)
 
     def test_several_seeds_are_a_sweep(self, tmp_path, capsys):
         command = ["zoo", "run", "pong_ppo", "--seeds", "2", "seed=3", "--frames", "800", "--dry-run"]
@@ -187,6 +210,13 @@ class TestCommand:
         runs = json.loads(capsys.readouterr().out)["runs"]
         assert [run["frames"] for run in runs] == [800, 800]
         assert [[word for word in run["overrides"] if "seed=" in word] for run in runs] == [["seed=3"], ["seed=4"]]
+
+
+def quick(preset: str, folder: Path) -> list[str]:
+    """What lets a preset be run in a moment."""
+    agent = ConfigManager(None).compose([f"zoo={preset}"])["agent"]
+    words = ["eval.full_episodes=1", "eval.record_video=false", "eval.num_envs=1", "training.log_every_steps=50"]
+    return [*small(agent), *words, "env_protocol.eval_max_episode_frames=200", f"output_dir={folder}"]
 
 
 def write(folder: Path, name: str, content: Any) -> Path:
@@ -215,6 +245,8 @@ def test_a_user_adds_and_replaces(tmp_path):
         ({"games": {"pong": {"score": 3}}, "provenance": {"source": "x"}}, "unknown key score"),
         ({"games": [1], "provenance": {"source": "x"}}, "at least one game"),
         ({"games": {"pong": {}}, "provenance": {"source": "x"}, "overrides": "agent=dqn"}, "list of key=value"),
+        ({"games": {"pong": {}}, "provenance": {"source": "x"}, "race": {"runs": 4, "share": 1.5}}, "between 0 and 1"),
+        ({"games": {"pong": {}}, "provenance": {"source": "x"}, "race": {"runs": 1, "share": 0.1}}, "at least 2"),
         ({"presets": ["pong_nothing"]}, "no preset is called"),
         ({"presets": ["pong_ppo"], "seeds": 0}, "at least 1"),
     ],

@@ -134,7 +134,8 @@ class Definition:
     @property
     def default_name(self) -> str:
         """The same for the same command, so that it finds its folder again."""
-        parts = [self.space.fixed.get(key) or "-".join(self.space.lists.get(key, ())) for key in ("agent", "env")]
+        named = ("zoo", "agent", "env")
+        parts = [self.space.fixed.get(key) or "-".join(self.space.lists.get(key, ())) for key in named]
         words = [part for part in (*parts, "" if self.search == "grid" else self.search) if part]
         return f"{_slug('_'.join(words))[:NAME_CHARACTERS] or 'sweep'}_{self.digest}"
 
