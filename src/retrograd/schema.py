@@ -119,7 +119,6 @@ _PPO = {
     "reward_ends_sum": _BOOL,
     "standardize_pixels": _BOOL,
 }
-NOT_RECURRENT = ("network", "standardize_pixels", "reward_ends_sum")
 
 AGENTS: dict[str, dict[str, Rule]] = {
     "value": {
@@ -172,7 +171,7 @@ AGENTS: dict[str, dict[str, Rule]] = {
         "c_clip": _POSITIVE,
     },
     "recurrent_ppo": {
-        **{key: rule for key, rule in _PPO.items() if key not in NOT_RECURRENT},
+        **{key: rule for key, rule in _PPO.items() if key not in ("network", "standardize_pixels", "reward_ends_sum")},
         "cell": _choice("lstm", "gru"),
         "hidden_size": _int(1),
         "sequence_steps": _int(1, optional=True),

@@ -13,7 +13,8 @@ from pathlib import Path
 from retrograd.core.errors import UsageError
 from retrograd.experiments.definition import RunSpec
 from retrograd.experiments.ledger import Ledger, State
-from retrograd.experiments.results import Curve, read_curve
+from retrograd.experiments.results import read_curve
+from retrograd.experiments.search import Grid
 
 WINDOW = 0.2  # of the way to the pause: the games that a run is judged by ended in the last fifth of it
 APART = ("env", "env_protocol", "zoo")  # scores of which cannot be compared
@@ -30,8 +31,8 @@ def check_race(specs: Sequence[RunSpec], frames: int, total_frames: int) -> None
             raise UsageError(f"runs of several {key} cannot race: their scores are not of one scale")
 
 
-class Race:
-    """A ``Source`` whose runs wait at ``frames``."""
+class Race(Grid):
+    """A grid whose runs wait at ``frames``."""
 
     def __init__(
         self,
@@ -41,27 +42,18 @@ class Race:
         folder_of: Callable[[RunSpec], Path],
         say: Callable[[str], None],
     ) -> None:
-        self._specs, self._ledger, self._frames = list(specs), ledger, frames
-        self._folder_of, self._say = folder_of, say
-        self.total = len(self._specs)
-        self._waiting = [spec for spec in specs if not (self._state(spec).settled or self._state(spec) is State.PAUSED)]
+        super().__init__(specs, ledger)
+        self._frames, self._folder_of, self._say = frames, folder_of, say
+        self._waiting = iter([spec for spec in self._waiting if self._state(spec) is not State.PAUSED])
 
     def next(self) -> RunSpec | None:
-        if self._waiting:
-            return self._waiting.pop(0)
+        waiting = super().next()
+        if waiting is not None:
+            return waiting
         paused = [spec for spec in self._specs if self._state(spec) is State.PAUSED]
         if not paused or any(self._state(spec) in (State.RUNNING, State.STOPPED) for spec in self._specs):
             return None
         return self._choose(paused)
-
-    def settle(self, spec: RunSpec, state: State, score: float | None) -> None:
-        pass
-
-    def hopeless(self, spec: RunSpec, curve: Curve, total_frames: int) -> bool:
-        return False
-
-    def known(self) -> list[RunSpec]:
-        return self._specs
 
     def pause(self, spec: RunSpec) -> int | None:
         """Where a run that is started now is to wait; None of the one that is chosen."""

@@ -35,21 +35,11 @@ class Source(Protocol):
     def alone(self, spec: RunSpec) -> bool: ...  # whether it may have all cores: no other will start beside it
 
 
-class WithoutPauses:
-    """For sources whose runs go on to their end beside one another."""
-
-    def pause(self, spec: RunSpec) -> int | None:
-        return None
-
-    def alone(self, spec: RunSpec) -> bool:
-        return False
-
-
-class Grid(WithoutPauses):
+class Grid:
     """Every run once; one that is settled already is not given again."""
 
     def __init__(self, specs: Sequence[RunSpec], ledger: Ledger) -> None:
-        self._specs = list(specs)
+        self._specs, self._ledger = list(specs), ledger
         self._waiting = iter([spec for spec in self._specs if not ledger[spec.name].state.settled])
         self.total = len(self._specs)
 
@@ -65,8 +55,14 @@ class Grid(WithoutPauses):
     def known(self) -> list[RunSpec]:
         return self._specs
 
+    def pause(self, spec: RunSpec) -> int | None:
+        return None
 
-class Study(WithoutPauses):
+    def alone(self, spec: RunSpec) -> bool:
+        return False
+
+
+class Study:
     """An Optuna study in ``study.db``; trials that were under way when it was left are gone on with.
 
     A trial is one setting, run with every seed of the sweep; its value is their mean. The sampler is made anew with
@@ -144,6 +140,12 @@ class Study(WithoutPauses):
             if trial.params
             for spec in self._definition.trial_runs(trial.number, self._texts(trial.params))
         ]
+
+    def pause(self, spec: RunSpec) -> int | None:
+        return None
+
+    def alone(self, spec: RunSpec) -> bool:
+        return False
 
     def _open(self) -> Any:
         optuna = self._optuna
