@@ -582,6 +582,17 @@ def test_a_race_compares_at_the_pause_and_lets_the_best_go_on_with_all_cores(tmp
     assert [line[1:4:2] for line in told if line[0] == "resume"] == [["001_3", "2"]]
 
 
+def test_a_race_is_judged_by_games_however_often_runs_are_evaluated(tmp_path, script):
+    script.write_text(script.read_text().replace("stopped = []", EVALUATED))
+    outcome = make_runner(tmp_path / "s", script).run_hyperparameter_sweep(RACING, race_frames=500)
+    assert outcome.winner == tmp_path / "s" / "runs" / "001_3"
+
+
+EVALUATED = """stopped = []
+(folder / "eval_log.csv").write_text("env_frames,eval_mean_return\\n" + "".join(f"{f},7\\n" for f in (1, 2, 3, 4)))
+"""
+
+
 @pytest.mark.parametrize("at", ["before the pause", "after it"])
 def test_a_race_that_was_stopped_goes_on_where_it_was(at, tmp_path, script):
     folder = tmp_path / "s"

@@ -13,7 +13,7 @@ from pathlib import Path
 from retrograd.core.errors import UsageError
 from retrograd.experiments.definition import RunSpec
 from retrograd.experiments.ledger import Ledger, State
-from retrograd.experiments.results import read_curve
+from retrograd.experiments.results import read_games
 from retrograd.experiments.search import Grid
 
 WINDOW = 0.2  # of the way to the pause: the games that a run is judged by ended in the last fifth of it
@@ -79,7 +79,7 @@ class Race(Grid):
         return best
 
     def _score(self, spec: RunSpec) -> float:
-        score = read_curve(self._folder_of(spec)).at(self._frames, WINDOW * self._frames)
+        score = read_games(self._folder_of(spec)).at(self._frames, WINDOW * self._frames)
         return -math.inf if score is None else score
 
     def _state(self, spec: RunSpec) -> State:

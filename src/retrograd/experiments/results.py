@@ -66,10 +66,18 @@ def read_curve(folder: Path) -> Curve:
     """The run so far; it may still be going."""
     points = {row["env_frames"]: row["eval_mean_return"] for row in read_evaluations(folder)}  # the last of equals
     if len(points) < FEW_EVALUATIONS and (folder / "train_log.csv").exists():
-        episodes = [(row["env_frames"], row["episode_return"]) for row in read_csv(folder / "train_log.csv")]
-        ordered = sorted(episodes, key=lambda episode: episode[0])
-    else:
-        ordered = sorted(points.items())
+        return read_games(folder)
+    return _curve(points.items())
+
+
+def read_games(folder: Path) -> Curve:
+    """The returns of all training episodes."""
+    path = folder / "train_log.csv"
+    return _curve((row["env_frames"], row["episode_return"]) for row in (read_csv(path) if path.exists() else ()))
+
+
+def _curve(points: Iterable[tuple[float, float]]) -> Curve:
+    ordered = sorted(points, key=lambda point: point[0])
     return Curve(
         np.array([frames for frames, _ in ordered], np.float64), np.array([value for _, value in ordered], np.float64)
     )
