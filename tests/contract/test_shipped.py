@@ -15,7 +15,7 @@ AGENTS = shipped_agents()
 
 
 def test_there_are_some():
-    assert {"breakout", "pong"} <= set(AGENTS)
+    assert {"breakout", "pong", "pong_sticky"} <= set(AGENTS)
 
 
 @pytest.mark.parametrize("name", AGENTS)
