@@ -93,7 +93,8 @@ class SweepConsole:
 
     def _text(self, states: Mapping[State, int], total: int, progress: float) -> str:
         words = [f"{states.get(State.FINISHED, 0)} of {total} runs finished"]
-        words += [f"{states[state]} {state}" for state in (State.PAUSED, State.FAILED, State.PRUNED) if states.get(state)]
+        others = (State.PAUSED, State.FAILED, State.PRUNED)
+        words += [f"{states[state]} {state}" for state in others if states.get(state)]
         return ", ".join(words)
 
 
