@@ -628,6 +628,13 @@ def test_a_failed_run_loses_the_race_and_is_told(tmp_path, script):
     assert outcome.winner.name == "002_2_false"
 
 
+def test_a_chosen_run_that_fails_leaves_no_winner(tmp_path, script):
+    script.write_text(script.read_text().replace("    words |= json.loads", "    sys.exit(5)\n    words |= json.loads"))
+    outcome = make_runner(tmp_path / "s", script).run_hyperparameter_sweep(RACING, race_frames=500)
+    assert states(tmp_path / "s") == {"000_2": "pruned", "001_3": "failed", "002_1": "pruned"}
+    assert outcome.winner is None
+
+
 @pytest.mark.parametrize(
     ("words", "frames", "options", "message"),
     [

@@ -65,8 +65,8 @@ class Race(Grid):
         return all(self._state(other) in gone for other in self._specs if other.name != spec.name)
 
     def winner(self) -> RunSpec | None:
-        """The one that was chosen, once it is."""
-        return next((spec for spec in self._specs if self.alone(spec)), None)
+        """The one that was chosen, once it has come to its end."""
+        return next((spec for spec in self._specs if self._state(spec) is State.FINISHED), None)
 
     def _choose(self, paused: Sequence[RunSpec]) -> RunSpec:
         scores = {spec.name: self._score(spec) for spec in paused}

@@ -130,7 +130,7 @@ class ExperimentRunner:
             self.rows(ledger),
             definition.metric,
             received[0] if received else None,
-            None if winner is None or not ledger[winner.name].state.settled else self.run_folder(winner),
+            None if winner is None else self.run_folder(winner),
         )
 
     def check(self, definition: Definition) -> list[tuple[RunSpec, Inspection]]:
